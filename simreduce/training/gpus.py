@@ -237,11 +237,27 @@ _LIKE_MI300X = _borrowed("MI300X", _CDNA3), _NO_HOST
 _VOLTA: _Known = "measured kernels", {"products": 0.77, "products32": 0.87, "attention": 0.27}
 
 GPUS: Mapping[str, Gpu] = {
-    # NVIDIA's data sheets, dense: A100 (2021), H100 and H200 (2023), B200 (2024), H800 as H100
+    # NVIDIA's data sheets, dense: A100 (2021), H100 and H200 (2023), B200 (2024), H800 and A800
+    # as H100 and A100
     "V100": _gpu(
         "V100", 125, 0, 0.9, 80, _borrowed("A100", _AMPERE), _VOLTA, tf32=0, fp32=15.7, ampere=False
     ),
     "A100": _gpu("A100", 312, 0, 2.039, 108, _AMPERE, tf32=156, fp32=19.5),
+    "A800": _gpu("A800", 312, 0, 2.039, 108, _borrowed("A100", _AMPERE), tf32=156, fp32=19.5),
+    "H100-PCIE": _gpu(
+        "H100 PCIe",
+        756.4,
+        1512.9,
+        2.039,
+        114,
+        _borrowed("H100", *_H100),
+        tf32=378.2,
+        fp32=51.2,
+        clusters=True,
+    ),
+    "H20": _gpu(
+        "H20", 148, 296, 4.0, 78, _borrowed("H100", *_H100), tf32=74, fp32=44, clusters=True
+    ),
     "H100": _gpu("H100", 989.4, 1978.9, 3.35, 132, *_H100, tf32=494.7, fp32=66.9, clusters=True),
     "H800": _gpu("H800", 989.4, 1978.9, 3.35, 132, *_H100, tf32=494.7, fp32=66.9, clusters=True),
     "H200": _gpu("H200", 989.4, 1978.9, 4.8, 132, *_H100, tf32=494.7, fp32=66.9, clusters=True),

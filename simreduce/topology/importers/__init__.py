@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from simreduce.errors import TopologyError
-from simreduce.topology.elements import OFF, link_classes, natural
+from simreduce.topology.elements import OFF, Node, link_classes, natural
 from simreduce.topology.graph import Topology
 from simreduce.topology.importers.nccl_xml import CPU_CLASS, MBIT_PER_S, SWITCH_CLASS
 from simreduce.topology.importers.parts import (
@@ -33,6 +33,7 @@ from simreduce.topology.importers.parts import (
     HOSTS,
     INTEL,
     MODELS,
+    NVIDIA,
     UNKNOWN,
     GpuModel,
     Host,
@@ -121,8 +122,8 @@ class _XmlWriter:
             )
             speed, width = _pcie(link.link_class)
             head = (
-                f'<pci busid="{self._ids[node.name]}" class="{code}" link_speed="{speed} '
-                f'GT/s" link_width="{width}"'
+                f'<pci busid="{self._ids[node.name]}" class="{code}"{_device(node)} '
+                f'link_speed="{speed} GT/s" link_width="{width}"'
             )
             lines += [f"{head}>", *inner, "</pci>"] if inner else [f"{head}/>"]
         return ["  " * depth + line for line in lines]
@@ -163,6 +164,14 @@ class _XmlWriter:
         """The first model with NVLinks of the class that a GPU has."""
         classes = {link.link_class for link in self._topology.wires_from[name]}
         return next((model for model in MODELS.values() if model.nvlink in classes), UNKNOWN)
+
+
+def _device(node: Node) -> str:
+    """What tells the model of a GPU, where a file has one."""
+    model = model_in(node.model) if node.kind == "gpu" else None
+    if model is None or not model.devices:
+        return ""
+    return f' vendor="{NVIDIA}" device="{model.devices[0]:#06x}"'
 
 
 def _host_of(topology: Topology) -> Host:

@@ -40,11 +40,13 @@ from simreduce.topology.importers.parts import (
     EFA_LATENCY,
     GENERATIONS,
     MODELS,
+    NVIDIA,
     UNKNOWN,
     GpuModel,
     MachineBuilder,
     host_like,
     model_of_arch,
+    model_of_device,
     model_of_sm,
     without_nvlinks,
 )
@@ -262,7 +264,7 @@ def _devices(reading: _Reading, model: GpuModel | None) -> None:
     reading.gpus.sort(key=lambda device: natural(device.name))
     for device in reading.gpus:
         gpu = next(iter(device.element.all("gpu")), None)
-        kind = model or _model(reading, gpu)
+        kind = model or _model(reading, device.element, gpu)
         if not model and (kind.bridged or kind.arch):
             parts.note(f"the GPUs are taken for {kind.name}; --gpu names other models")
         if gpu and gpu.get("gdr") == "0":
@@ -290,8 +292,14 @@ def _links(gpu: Element) -> list[Element]:
     return [*gpu.all("nvlink"), *gpu.all("xgmi")]
 
 
-def _model(reading: _Reading, gpu: Element | None) -> GpuModel:
-    """The first model of the target or compute capability that a file states."""
+def _model(reading: _Reading, pci: Element, gpu: Element | None) -> GpuModel:
+    """The model of the device, or the first of the target or compute capability that a file states.
+
+    An unknown device has the links of the latter, and nothing is known of its memory.
+    """
+    vendor, device = pci.get("vendor"), pci.get("device")
+    if found := model_of_device(vendor, device):
+        return found
     if gpu and gpu.get("gcn"):
         try:
             return model_of_arch(gpu.get("gcn"))
@@ -300,7 +308,13 @@ def _model(reading: _Reading, gpu: Element | None) -> GpuModel:
             return UNKNOWN
     if not gpu:
         return UNKNOWN
-    return model_of_sm(gpu.get("sm"), linked=bool(_links(gpu)), on_c2c=bool(gpu.all("c2c")))
+    linked = bool(_links(gpu))
+    like = model_of_sm(gpu.get("sm"), linked=linked, on_c2c=bool(gpu.all("c2c")))
+    if vendor.lower() != NVIDIA or not device:
+        return like
+    words = f"its NVLinks are taken for those of {like.name}; " if linked and like.name else ""
+    reading.parts.note(f"GPU {device} is no model known: {words}--gpu names a model")
+    return replace(like if linked else UNKNOWN, memory=math.inf, size=0)
 
 
 def _network(reading: _Reading, nic: Element, nets: Sequence[Element]) -> str:

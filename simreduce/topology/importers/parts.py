@@ -5,10 +5,11 @@ NVLinks are added to machines whose file shows none, such as the topology files 
 
 from __future__ import annotations
 
+import csv
 import itertools
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -39,7 +40,8 @@ class GpuModel:
 
     `sm` is NCCL's name of its compute capability, in RCCL the major and minor number of `arch`, the
     target of AMD's compilers ("" of NVIDIA's GPUs). `peer` and `gpudirect` are the farthest ways of
-    peer copies and of GPUDirect RDMA (`topology.routing.staging`).
+    peer copies and of GPUDirect RDMA (`topology.routing.staging`). `devices` are PCI device ids
+    that no other model has.
     """
 
     name: str
@@ -53,48 +55,34 @@ class GpuModel:
     gpudirect: str = DEFAULT_NIC_REACH
     bridged: bool = False
     arch: str = ""
+    devices: tuple[int, ...] = ()
 
 
 GB = 10**9
+NVIDIA = "0x10de"
+"""The PCI vendor id, as NCCL writes it."""
 SUMMED_BY_SWITCHES = 90
 """The compute capability from which on NVSwitches multicast and sum what GPUs send, times 10."""
 
-MODELS: Mapping[str, GpuModel] = {
-    model.name: model
-    for model in (
-        GpuModel("K80", 37, "", 0, "pcie3_x16", 240e9, 12 * GB),
-        GpuModel("P100", 60, "nvlink1", 4, "pcie3_x16", 732e9, 16 * GB),
-        GpuModel("P100-PCIE", 60, "", 0, "pcie3_x16", 732e9),
-        GpuModel("TITANX-PASCAL", 61, "", 0, "pcie3_x16", 480e9, 12 * GB),
-        GpuModel("V100", 70, "nvlink2", 6, "pcie3_x16", 900e9),
-        GpuModel("V100-PCIE", 70, "", 0, "pcie3_x16", 900e9),
-        GpuModel("A100", 80, "nvlink3", 12, "pcie4_x16", 1555e9, 40 * GB),
-        GpuModel("A100-80GB", 80, "nvlink3", 12, "pcie4_x16", 2039e9, 80 * GB),
-        GpuModel("A10G", 86, "", 0, "pcie4_x16", 600e9, 24 * GB),
-        GpuModel("RTX2080Ti", 75, "nvlink2", 2, "pcie3_x16", 616e9, 11 * GB, OFF, OFF, True),
-        GpuModel("RTX3090", 86, "nvlink3_ga102", 4, "pcie4_x16", 936e9, 24 * GB, OFF, OFF, True),
-        GpuModel("RTXA6000", 86, "nvlink3_ga102", 4, "pcie4_x16", 768e9, 48 * GB, bridged=True),
-        GpuModel("A40", 86, "nvlink3_ga102", 4, "pcie4_x16", 696e9, 48 * GB, bridged=True),
-        GpuModel("RTX4090", 89, "", 0, "pcie4_x16", 1008e9, 24 * GB, peer=OFF, gpudirect=OFF),
-        GpuModel("L40S", 89, "", 0, "pcie4_x16", 864e9, 48 * GB),
-        GpuModel("H100", 90, "nvlink4", 18, "pcie5_x16", 3350e9, 80 * GB),
-        GpuModel("H200", 90, "nvlink4", 18, "pcie5_x16", 4800e9, 141 * GB),
-        GpuModel("H800", 90, "nvlink4", 8, "pcie5_x16", 3350e9, 80 * GB),
-        GpuModel("GH200", 90, "nvlink4", 18, "pcie5_x16", 4000e9, peer="SYS"),
-        GpuModel("B200", 100, "nvlink5", 18, "pcie5_x16", 8000e9, 180 * GB),
-        GpuModel("GB200", 100, "nvlink5", 18, "pcie5_x16", 8000e9, 186 * GB, peer="SYS"),
-        GpuModel("MI250X", 90, "xgmi_cdna2", 8, "pcie4_x16", 1638e9, 64 * GB, arch="gfx90a"),
-        GpuModel("MI300X", 94, "xgmi_cdna3", 7, "pcie5_x16", 5300e9, 192 * GB, arch="gfx942"),
-        GpuModel("MI308X", 94, "xgmi_cdna3", 7, "pcie5_x16", 5300e9, 192 * GB, arch="gfx942"),
-        GpuModel("MI325X", 94, "xgmi_cdna3", 7, "pcie5_x16", 6000e9, 256 * GB, arch="gfx942"),
-        GpuModel("MI350X", 95, "xgmi_cdna4", 7, "pcie5_x16", 8000e9, 288 * GB, arch="gfx950"),
-        GpuModel("MI355X", 95, "xgmi_cdna4", 7, "pcie5_x16", 8000e9, 288 * GB, arch="gfx950"),
-    )
-}
+
+def _models() -> Iterator[GpuModel]:
+    """Rows of `gpus.csv`; empty cells are the defaults, and `size_gb` 0 where there are several."""
+    for row in csv.DictReader((Path(__file__).parent / "gpus.csv").read_text("utf-8").splitlines()):
+        yield GpuModel(
+            row["name"], int(row["sm"]), row["nvlink"], int(row["nvlinks"]), row["pcie"],
+            float(row["memory_gb_per_s"]) * 1e9, int(row["size_gb"] or 0) * GB,
+            row["peer"] or "PHB", row["gpudirect"] or DEFAULT_NIC_REACH,
+            bridged=bool(row["bridged"]), arch=row["arch"],
+            devices=tuple(int(device, 16) for device in row["devices"].split()),
+        )  # fmt: skip
+
+
+MODELS: Mapping[str, GpuModel] = {model.name: model for model in _models()}
 """Data sheets of NVIDIA; models without a suffix are those with NVLink sockets (SXM), an A100-PCIE
 with a bridge is an A100. Bridges: four links in the white paper "NVIDIA Ampere GA102 GPU
 Architecture" (RTX 3090, RTX A6000, A40), two links of NVLink 2 in "NVIDIA Turing GPU Architecture"
-(RTX 2080 Ti). The drivers of GeForce refuse peer access over PCIe, not over a bridge.
+(RTX 2080 Ti); of data sheets A30 4, H100 PCIe and NVL 12, A800 and H800 PCIe 8. The drivers of
+GeForce and TITAN refuse peer access over PCIe, not over a bridge.
 
 Data sheets of AMD; an MI250X is one of its two dies, and its links are all that a die has. Targets
 of compilers: AMD GPU specifications, rocm.docs.amd.com/en/latest/reference/gpu-arch-specs.html.
@@ -109,19 +97,57 @@ memory.
 """
 
 
+_MAKER = re.compile(r"\b(nvidia|geforce|tesla|quadro|amd|instinct)\b")
+_FILLER = re.compile(
+    r"sxm\d?|hbm\d\w?|oam|fhhl|dgxs|ac|d|generation|edition|workstation|max|q|blackwell"
+)
+"""Words of programs' names that tell no two models of `MODELS` apart."""
+
+
 def model_named(name: str) -> GpuModel:
-    """The model of `--gpu`, with or without spaces and the maker's words, such as `NVIDIA GeForce
-    RTX 3090`; raises `TopologyError` that names the nearest of the same product.
+    """The model of `--gpu`, with or without spaces and the maker's words, or as nvidia-smi and
+    rocm-smi print it: `NVIDIA A100-SXM4-80GB`. Raises `TopologyError` that names the nearest of the
+    same product.
     """
-    plain = _plain(re.sub(r"(?i)\b(nvidia|geforce|tesla|quadro|amd|instinct)\b", "", name))
-    for known, model in MODELS.items():
-        if plain and _plain(known) == plain:
-            return model
+    if found := _known(name):
+        return found
     # Another letter or number before that is another product.
+    plain = _plain(_MAKER.sub("", name.lower()))
     head = re.match(r"[a-z]*[0-9]*", plain)
     alike = [known for known in MODELS if head and head[0] and head[0] in _plain(known)]
     near = did_you_mean(plain, alike) or f"; known are {', '.join(MODELS)}"
     raise TopologyError(f"unknown model {name!r}{near}")
+
+
+def _known(name: str) -> GpuModel | None:
+    """The model that a program calls so; None for one that is not in the table.
+
+    A size of memory that a model does not have makes it another one.
+    """
+    plain = {_plain(known): model for known, model in MODELS.items()}
+    words = re.findall(r"[a-z0-9]+", _MAKER.sub(" ", name.lower()))
+    if (whole := "".join(words)) in plain:
+        return plain[whole]
+    kept = [word for word in words if not _FILLER.fullmatch(word)]
+    sizes = [word for word in kept if re.fullmatch(r"\d+gb?", word)]
+    card = [word for word in kept if word in ("pcie", "server")]
+    base = "".join(word for word in kept if word not in (*sizes, *card))
+    for text in (base + "".join(card), base + "".join(sizes), base):
+        found = plain.get(text)
+        if found and (not sizes or found.size in (0, int(sizes[0].rstrip("gb")) * GB)):
+            return found
+    return None
+
+
+def model_of_device(vendor: str, device: str) -> GpuModel | None:
+    """The model with a PCI device id as NCCL writes both, `0x10de` and `0x2330`; None if unknown.
+
+    Ids are those of the PCI ID Project (pci-ids.ucw.cz, 2026).
+    """
+    if vendor.lower() != NVIDIA or not re.fullmatch(r"0x[0-9a-fA-F]{1,4}", device):
+        return None
+    number = int(device, 16)
+    return next((model for model in MODELS.values() if number in model.devices), None)
 
 
 def without_nvlinks(model: GpuModel, links: int, peers: int = 1) -> str:
@@ -141,7 +167,7 @@ def without_nvlinks(model: GpuModel, links: int, peers: int = 1) -> str:
 def model_in(text: str) -> GpuModel | None:
     """The model in a name such as "Tesla V100-SXM2-16GB", None if unknown."""
     plain = _plain(text)
-    return max(
+    return _known(text) or max(
         (model for model in MODELS.values() if _plain(model.name) in plain),
         key=lambda model: len(model.name),
         default=None,

@@ -465,3 +465,35 @@ def test_hosts_without_links_between_sockets_are_intel_s_unless_stated():
     assert 'arch="x86_64" vendor="GenuineIntel"' in intel
     assert 'arch="x86_64" vendor="AuthenticAMD"' in amd
     assert "arm64" not in intel + amd
+
+
+_CARD = """<system version="1"><cpu numaid="0">
+<pci busid="0000:01:00.0" class="0x030000" vendor="0x10de" device="{}" link_width="16">
+<gpu dev="0" sm="89"/></pci></cpu></system>"""
+
+
+def test_a_device_says_which_of_a_capability_a_gpu_is():
+    box, notes = read_nccl_topology(_CARD.format("0x26b9"), "x.xml")
+
+    gpu = box.nodes["gpu0"]
+    assert (gpu.model, gpu.memory, gpu.peer, gpu.gpudirect) == ("L40S", 48 * 10**9, "PHB", "P2C")
+    assert not any("taken" in note and "GPU" in note for note in notes)
+
+
+def test_a_device_that_is_not_known_is_no_other_gpu():
+    box, notes = read_nccl_topology(_CARD.format("0x26ff"), "x.xml")
+
+    assert (box.nodes["gpu0"].model, box.nodes["gpu0"].memory) == ("", 0)
+    assert "GPU 0x26ff is no model known: --gpu names a model" in notes
+
+
+@pytest.mark.parametrize("name", ["hgx-h200", "l40s-8", "rtx3090-8", "p4de"])
+def test_an_exported_gpu_comes_back_as_itself(name):
+    machine = load_topology(name)
+    again = imported(to_nccl_xml(machine))
+
+    figures = [
+        {(node.memory_bandwidth, node.memory) for node in box.nodes.values() if node.kind == "gpu"}
+        for box in (machine, again)
+    ]
+    assert figures[0] == figures[1]

@@ -185,14 +185,11 @@ LOST = {
         "a3mega a3ultra a4 alps dgx1v-2nic frontier mi300x mi308x mi325x mi350x mi355x oci-a100 "
         "oci-gb200 oci-h100 oci-mi300x oci-mi355x p6-b200 polaris"
     ),
-    "memory of GPUs": (
-        "a3ultra a6000-8 hgx-a100-80g hgx-h200 l40s-8 mi325x ndv5-h200 oci-a100 p4de "
-        "p5e p5en rtx3090-8"
-    ),
+    "memory of GPUs": "mi325x",
     "peer": (
-        "a100-mesh-4 a3mega a3ultra a4 dgx-h100 frontier h100-mesh-4 hgx-b200 hgx-h200 "
-        "hgx-h800 l40s-8 mi300x mi308x mi325x mi350x mi355x ndv5 ndv5-h200 ndv5-mi300x "
-        "oci-h100 oci-mi300x oci-mi355x p5en p6-b200 polaris rtx3090-8 snellius"
+        "a100-mesh-4 a3mega a3ultra a4 dgx-h100 frontier h100-mesh-4 hgx-b200 hgx-h200 hgx-h800 "
+        "mi300x mi308x mi325x mi350x mi355x ndv5 ndv5-h200 ndv5-mi300x oci-h100 oci-mi300x "
+        "oci-mi355x p5en p6-b200 polaris snellius"
     ),
     "gpudirect": "a6000-8 l40s-8 polaris",
 }

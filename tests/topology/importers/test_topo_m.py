@@ -164,12 +164,52 @@ def test_models_without_nvlinks_are_refused_where_a_table_shows_some():
 
 @pytest.mark.parametrize(
     ("typed", "meant"),
-    [("RTX 309", "RTX3090"), ("3090", "RTX3090"), ("A100-PCIE", "A100"), ("A6000", "RTXA6000")],
+    [("RTX 309", "RTX3090"), ("3090", "RTX3090"), ("L40S-48Q", "L40S"), ("A6000", "RTXA6000")],
 )
 def test_a_model_of_another_number_is_another_product(typed, meant):
     """It is never proposed."""
     with pytest.raises(TopologyError, match=rf"unknown model .* \(did you mean '{meant}'\?\)"):
         model_named(typed)
-    for other in ("RTX 4900", "RTX 6000 Ada", "RTX 3080", ""):
+    for other in ("RTX 4900", "Tesla M60", "RTX 3080", ""):
         with pytest.raises(TopologyError, match="; known are K80, "):
             model_named(other)
+
+
+@pytest.mark.parametrize(
+    ("printed", "model"),
+    [
+        ("Tesla V100-SXM2-32GB", "V100"),
+        ("Tesla V100-PCIE-16GB", "V100-PCIE"),
+        ("Tesla V100S-PCIE-32GB", "V100S-PCIE"),
+        ("Tesla P100-PCIE-16GB", "P100-PCIE"),
+        ("Tesla T4", "T4"),
+        ("NVIDIA TITAN X (Pascal)", "TITANX-PASCAL"),
+        ("NVIDIA A100-SXM4-40GB", "A100"),
+        ("NVIDIA A100-PCIE-40GB", "A100"),
+        ("NVIDIA A100 80GB PCIe", "A100-80GB"),
+        ("NVIDIA A800-SXM4-80GB", "A800"),
+        ("NVIDIA A10", "A10"),
+        ("NVIDIA A10G", "A10G"),
+        ("NVIDIA GeForce RTX 3090 Ti", "RTX3090Ti"),
+        ("NVIDIA GeForce RTX 4090 D", "RTX4090"),
+        ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada"),
+        ("Quadro RTX 6000", "RTX 6000"),
+        ("NVIDIA L40S", "L40S"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("NVIDIA H100 PCIe", "H100-PCIE"),
+        ("NVIDIA H20", "H20"),
+        ("NVIDIA GH200 480GB", "GH200"),
+        ("NVIDIA B300 SXM6 AC", "B300"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX PRO 6000 Server"),
+        ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "RTX PRO 6000"),
+        ("AMD Instinct MI300X", "MI300X"),
+    ],
+)
+def test_names_are_those_that_programs_print(printed, model):
+    assert model_named(printed).name == model
+
+
+@pytest.mark.parametrize("printed", ["NVIDIA A100-SXM-64GB", "NVIDIA H100 64GB HBM2"])
+def test_another_size_of_memory_is_another_gpu(printed):
+    with pytest.raises(TopologyError, match="unknown model"):
+        model_named(printed)

@@ -60,8 +60,10 @@ class FakeNode:
 
     @property
     def shape(self) -> str:
-        """The file without names and latencies of NICs, which decide nothing on one node."""
-        return re.sub(r' (name|latency)="[^"]*"', "", self.xml)
+        """The file without models of GPUs, and names and latencies of NICs: they decide nothing on
+        one node.
+        """
+        return re.sub(r' (vendor|device|name|latency)="[^"]*"', "", self.xml)
 
 
 def fake_node(machine: Topology, nodes: int = 1) -> FakeNode:
