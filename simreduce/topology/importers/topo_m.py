@@ -432,8 +432,15 @@ def _groups(members: Sequence[int], near: Callable[[int, int], bool]) -> list[li
 
 
 def _sockets(table: TopologyMatrix, parts: MachineBuilder) -> list[list[int]]:
-    """Assign every device to a CPU."""
-    everything = range(len(table.names))
+    """Assign every device to a CPU.
+
+    Two affinities are two CPUs, unless a cell has devices of both on one.
+    """
+    everything, given = range(len(table.names)), table.affinity
+    other = [(i, j) for i, j in itertools.combinations(everything, 2) if given[i] != given[j]]
+    known = [(i, j) for i, j in other if given[i] and given[j]]
+    two = len({*given} - {""}) == 2 and all((table.near(i, j) or 4) == 4 for i, j in known)
+    apart = {*known} if two else set()
 
     def one_cpu(i: int, j: int) -> bool:
         near = table.near(i, j)
@@ -442,7 +449,10 @@ def _sockets(table: TopologyMatrix, parts: MachineBuilder) -> list[list[int]]:
 
     sockets: list[list[int]] = []
     for part in _groups(everything, one_cpu):
-        fits = [s for s in sockets if not any(table.are_apart(i, j) for i in part for j in s)]
+        fits = [
+            s for s in sockets
+            if not any(table.are_apart(i, j) or {(i, j), (j, i)} & apart for i in part for j in s)
+        ]  # fmt: skip
         if fits:
             fits[0].extend(part)
             parts.note(

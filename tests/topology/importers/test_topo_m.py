@@ -50,6 +50,32 @@ def test_as_many_links_to_all_as_a_gpu_has_are_nvswitches():
     assert len(box.hosts) == 2
 
 
+def _affinities(*given: str, cell: str = "NV18") -> str:
+    """A table of GPUs that NVLinks join, with their CPUs."""
+    lines = ["\t".join(["", *(f"GPU{i}" for i in range(len(given))), "CPU Affinity"])]
+    for i, cpus in enumerate(given):
+        cells = [" X " if i == j else cell for j in range(len(given))]
+        lines.append("\t".join([f"GPU{i}", *cells, cpus]))
+    return "\n".join(lines) + "\n"
+
+
+def test_two_affinities_are_two_sockets_where_no_cell_says_another():
+    def hosts(table: str) -> list[str]:
+        machine = imported(table, "H100")
+        found = [k for k in machine.links if k.target in machine.hosts and k.source[:3] == "gpu"]
+        return [k.target for k in sorted(found, key=lambda k: k.source)]
+
+    assert hosts(_affinities("0-47", "0-47", "48-95", "48-95")) == ["cpu0", "cpu0", "cpu1", "cpu1"]
+    assert set(hosts(_affinities("0-47", "0-47", "0-47", "0-47"))) == {"cpu0"}
+    four = _affinities("0-15", "16-31", "32-47", "48-63")  # parts of one socket, perhaps
+    assert set(hosts(four)) == {"cpu0"}
+
+
+def test_affinities_are_no_sockets_where_a_cell_joins_them():
+    table = _affinities("0-47", "0-47", "48-95", "48-95", cell="NODE")
+    assert len(imported(table, "L40S").hosts) == 1
+
+
 def test_bridged_pairs_are_no_nvswitch():
     assert "nvswitch0" not in imported(TOPO_M, "A100").nodes
 
