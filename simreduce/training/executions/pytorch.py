@@ -209,8 +209,8 @@ def read_profile(path: str, document: Mapping[str, Any]) -> Execution:
         faults.check(any(kernel.by_nccl for kernel in kernels), "", _NO_COLLECTIVE)
         nodes, notes = _nodes(kernels, job_of, marks, faults), [_LAUNCHES_TELL]
     faults.raise_any(ExecutionError)
-    nodes, left = _settled(nodes)
-    notes += [ALL_AT_ONCE] * left
+    nodes, about_first = _settled(nodes)
+    notes += about_first
     sizes = [len(node.group) for node in nodes] + [node.peer + 1 for node in nodes]
     named = [k.args.get("Group size") for k in kernels if k.by_nccl]
     sizes += [size for size in named if type(size) is int]
@@ -222,6 +222,9 @@ _NO_COLLECTIVE = (
     " has a process group, over NCCL with activity CUDA"
 )
 _LAUNCHES_TELL = "what waits for what is inferred from the order of launches"
+PERHAPS_FIRST = (
+    "one step with one bucket: if it is DDP's first, later ones have others; record several"
+)
 ALL_AT_ONCE = (
     "left out: the first step, in which DDP reduces all gradients at once, unlike later ones"
 )
@@ -266,8 +269,10 @@ def _spans(events: Any, faults: Faults) -> list[CpuEvent]:
     return found
 
 
-def _settled(nodes: tuple[ExecutionNode, ...]) -> tuple[tuple[ExecutionNode, ...], bool]:
-    """The nodes without those of a first step whose buckets are not yet DDP's, if there is one.
+def _settled(
+    nodes: tuple[ExecutionNode, ...],
+) -> tuple[tuple[ExecutionNode, ...], tuple[str, ...]]:
+    """The nodes without those of a first step whose buckets are not yet DDP's, and a note on it.
 
     DDP learns in its first step in which order gradients are ready, and reduces them in one bucket.
     """
@@ -276,15 +281,17 @@ def _settled(nodes: tuple[ExecutionNode, ...]) -> tuple[tuple[ExecutionNode, ...
         if node.collective == "all_reduce" and node.phase == BACKWARD and node.step is not None:
             sums.setdefault(node.step, []).append(node.nbytes)
     first, *rest = sums.values() or [[]]
-    if len(first) != 1 or not any(len(row) > 1 and sum(row) == first[0] for row in rest):
-        return nodes, False
+    if len(first) != 1:
+        return nodes, ()
+    if not rest:
+        return nodes, (PERHAPS_FIRST,)
+    if not any(len(row) > 1 and sum(row) == first[0] for row in rest):
+        return nodes, ()
     step = next(iter(sums))
     kept = [i for i, node in enumerate(nodes) if node.step is not None and node.step > step]
     places = {i: place for place, i in enumerate(kept)}
-    return tuple(
-        nodes[i]._replace(after=tuple(places[j] for j in nodes[i].after if j in places))
-        for i in kept
-    ), True
+    after = ((i, tuple(places[j] for j in nodes[i].after if j in places)) for i in kept)
+    return tuple(nodes[i]._replace(after=before) for i, before in after), (ALL_AT_ONCE,)
 
 
 def _groups(config: Any, world: int, faults: Faults) -> dict[str, tuple[int, ...]]:
