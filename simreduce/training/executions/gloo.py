@@ -124,7 +124,7 @@ def nodes_of(
 
     Compute is cut at `cuts`, and waits for all collectives at `updates`.
     """
-    issued = sorted(span for span in spans if _issues(span))
+    issued = sorted((span for span in spans if _issues(span)), key=_order)
     threads = {span.thread for span in issued}
     mine = [span for span in spans if span.thread in threads and not span.name.startswith(EVENT)]
     if not faults.check(issued, "", f"no operator ({OPERATOR}...) issues what gloo carries out"):
@@ -166,6 +166,10 @@ def nodes_of(
     return writer.nodes
 
 
+def _order(span: CpuEvent) -> tuple[float, float]:
+    return span.begin, span.end
+
+
 def _issues(span: CpuEvent) -> bool:
     return span.category == "cpu_op" and span.name.startswith(OPERATOR)
 
@@ -176,7 +180,7 @@ def _carried(
     """The events of each operator, by its number: the first of its size that are not another's."""
     found = dict[int, list[CpuEvent]]()
     left: dict[int, list[CpuEvent]] = defaultdict(list)
-    for event in sorted(events, reverse=True):
+    for event in sorted(events, key=_order, reverse=True):
         left[_elements(event.args.get("Input Dims") or [[0]])].append(event)
     for number, span in enumerate(issued):
         what = _OPERATORS.get(span.name.removeprefix(OPERATOR))
@@ -187,6 +191,8 @@ def _carried(
             continue
         size = _elements(_input(span, what.tensors)) if what.tensors >= 0 else 0
         if not faults.check(size >= 0, place, "has no sizes"):
+            continue
+        if not faults.check(_root(span, what) >= 0, place, "does not say its root"):
             continue
         of_size = left[size]
         while of_size and of_size[-1].begin < span.begin:
@@ -218,6 +224,15 @@ def _type(event: CpuEvent) -> str:
     return str(types[0]) if isinstance(types, list) and types else ""
 
 
+def _root(span: CpuEvent, what: _Operator) -> int:
+    """The root's place in its group, 0 if there is none; -1 if the file does not say it."""
+    if what.root < 0:
+        return 0
+    given = span.args.get("Concrete Inputs")
+    root = str(given[what.root]) if isinstance(given, list) and what.root < len(given) else ""
+    return int(root) if root.isdecimal() and len(root) < 8 else -1
+
+
 def _elements(dims: Any) -> int:
     """The elements of a tensor, or of a list of them; -1 if the file does not say them."""
     if not isinstance(dims, list):
@@ -233,12 +248,10 @@ def _node(span: CpuEvent, events: Sequence[CpuEvent], ranks: int) -> ExecutionNo
     what = _OPERATORS[name]
     dtype, width = _TYPES.get(_type(events[0]), ("", 0))
     size = _elements(_input(span, what.tensors)) * (ranks if what.by_rank else 1)
-    given = span.args.get("Concrete Inputs")
-    root = given[what.root] if what.root >= 0 and isinstance(given, list) else 0
     return ExecutionNode(
         name, COLLECTIVE, (), "gloo", (events[-1].end - min(e.begin for e in events)) * US,
         collective=what.collective, nbytes=size * width if what.tensors >= 0 else _BARRIER,
-        root=int(root) if str(root).isdecimal() else 0, dtype=dtype,
+        root=_root(span, what), dtype=dtype,
     )  # fmt: skip
 
 
@@ -254,7 +267,7 @@ def _gaps(spans: Sequence[CpuEvent]) -> Iterator[tuple[float, float]]:
             stack[-1] = stack[-1][0], False
         stack.append((span, span.category == "cpu_op" and span.name != WAIT))
     work += (one for stack in stacks.values() for one, leaf in stack if leaf)
-    work.sort()
+    work.sort(key=_order)
     until = work[0].begin
     for span in work:
         if span.begin > until:

@@ -215,6 +215,10 @@ SMALL = _one_sum(0, 130)
             [SMALL[1], _gloo("all_reduce", 101, 5, [[1000]], "c10::Quark")], {},
             "type 'c10::Quark' is not known",
         ),
+        (
+            [_event("c10d::broadcast_", 0, 2, MAIN, [[[4]]]), _gloo("broadcast", 1, 5, [[4]])], {},
+            "c10d::broadcast_ at 0 us: does not say its root",
+        ),
         (SMALL, {"world_size": 0}, "must say world_size"),
         (
             SMALL,
@@ -223,7 +227,7 @@ SMALL = _one_sum(0, 130)
         ),
         ([SMALL[2]], {}, "no operator .* issues what gloo carries out"),
     ],
-    ids=["sizes", "gather", "cut off", "type", "world", "groups", "operator"],
+    ids=["sizes", "gather", "cut off", "type", "root", "world", "groups", "operator"],
 )  # fmt: skip
 def test_what_a_timeline_does_not_say(tmp_path, events, job, fault):
     with pytest.raises(ExecutionError, match=fault):
