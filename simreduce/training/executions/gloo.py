@@ -57,6 +57,8 @@ _OPERATORS = {
     "alltoall_base_": _Operator("all_to_all", 1),
     "barrier": _Operator("all_reduce", -1),
 }
+_CUT, _UPDATE, _GAP, _ISSUE = range(4)
+"""What happens at a time; of several things at once, in this order."""
 _BARRIER = 4
 """Bytes of the all-reduce that a barrier is."""
 _TYPES = {
@@ -140,22 +142,22 @@ def nodes_of(
     ends = sorted((events[-1].end, number) for number, events in carried.items())
     gaps = ((gap, _awaited(gap, ends, issued)) for gap in _gaps(mine))
     points: list[tuple[float, int, Any]] = [
-        *((time, 0, None) for time in cuts if begin < time < end),
-        *((time, 1, None) for time in updates if begin < time < end),
-        *((gap[0], 2, (gap, found)) for gap, found in gaps if found),
-        *((span.begin, 3, number) for number, span in enumerate(issued)),
+        *((time, _CUT, None) for time in cuts if begin < time < end),
+        *((time, _UPDATE, None) for time in updates if begin < time < end),
+        *((gap[0], _GAP, (gap, found)) for gap, found in gaps if found),
+        *((issued[number].begin, _ISSUE, number) for number in carried),
     ]
     writer, places = _Writer(begin, begin), dict[int, int]()
     for time, kind, what in sorted(points, key=lambda point: point[:2]):
         writer.compute(time)
-        if kind == 1:
+        if kind == _UPDATE:
             writer.wait(set(writer.open))
-        elif kind == 2:
+        elif kind == _GAP:
             gap, (ended, number) = what
             if places.get(number) in writer.open:
                 writer.wait({places[number]})
                 writer.at = max(writer.at, min(gap[1], ended))
-        elif kind == 3 and what in carried:
+        elif kind == _ISSUE:
             places[what] = len(writer.nodes)
             writer.open.add(places[what])
             node = _node(issued[what], carried[what], ranks)
