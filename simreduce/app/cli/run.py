@@ -67,7 +67,7 @@ from simreduce.export import export
 from simreduce.export.frameworks import LAUNCHERS, MESH_PROGRAMS, TUNED, USUAL, find_framework
 from simreduce.export.frameworks.megatron import MEGATRON
 from simreduce.files import read_text, write_folder
-from simreduce.files.formats.syntax import Faults, read_json
+from simreduce.files.formats.syntax import Faults
 from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.jobs import (
@@ -130,8 +130,8 @@ from simreduce.study.tune.search.tune import read_objective, tune as find_best
 from simreduce.topology import natural
 from simreduce.topology.importers.hosts import read_hosts
 from simreduce.topology.switch_groups import read_names, with_hosts
-from simreduce.training.executions import GROUPS, message_types, write as write_chakra
-from simreduce.training.executions.reading import is_record, read_executions
+from simreduce.training.executions import message_types, write as write_chakra
+from simreduce.training.executions.reading import is_record, read_executions, read_groups
 from simreduce.training.recorded import replay_execution
 from simreduce.training.stragglers import BackupChoice, Repetitions, compare_backups, repeat, sample
 
@@ -703,30 +703,10 @@ def jobs(faults: Faults, file: str, fit: float | None) -> Reply:
     return Reply(partial(jobs_text, found), partial(BESIDE.write, found), complete=found.complete)
 
 
-def _in_folder(folder: Path) -> tuple[Sequence[str], str | None]:
-    """The traces of a folder, or the folder itself if it has none; and its file of groups, if it
-    has one.
-    """
-    traces = sorted(map(str, (*folder.glob("*.et"), *folder.glob("*.et.gz"))), key=natural)
-    groups = folder / GROUPS
-    return traces or [str(folder)], str(groups) if groups.exists() else None
-
-
-def _read_groups(path: str) -> dict[str, tuple[int, ...]]:
-    """Ranks by the name of a process group."""
-    document = read_json(read_text(Path(path), InputError), f"{path}: is no JSON")
-    faults = Faults(path)
-    if not isinstance(document, dict) or not document:
-        faults.add("", 'must be ranks by group, such as {"0": [0, 1]}')
-        document = {}
-    for name, ranks in document.items():
-        numbers = isinstance(ranks, list) and all(
-            type(rank) is int and 0 <= rank < 1 << 20 for rank in ranks
-        )
-        once = numbers and ranks and len(set(ranks)) == len(ranks)
-        faults.check(once, name, "must be a list of ranks, each once, such as [0, 1]")
-    faults.raise_any()
-    return {name: tuple(ranks) for name, ranks in document.items()}
+def _in_folder(folder: Path) -> Sequence[str]:
+    """The traces of a folder, or the folder itself if it has none."""
+    traces = (*folder.glob("*.et"), *folder.glob("*.et.gz"))
+    return sorted(map(str, traces), key=natural) or [str(folder)]
 
 
 @command(
@@ -747,9 +727,10 @@ def _read_groups(path: str) -> dict[str, tuple[int, ...]]:
 @click.option(
     "--groups",
     default=None,
-    callback=reading(_read_groups),
+    callback=reading(read_groups),
     metavar="FILE",
-    help='Read the ranks of process groups from this JSON: {"0": [0, 1], "1": [2, 3]}.',
+    help='Read the ranks of process groups from this JSON: {"0": [0, 1], "1": [2, 3]}; default '
+    "groups.json beside the trace.",
 )
 @gpus_options
 @calibration_option(None, "nominal")
@@ -771,13 +752,13 @@ def replay(
     MACHINE would do them.
 
     TRACE is a Chakra execution trace of each rank (job.0.et job.1.et ...) or a folder of these, as
-    `simreduce step --chakra` writes it with its groups.json; a timeline of the PyTorch profiler;
-    NCCL's log (NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL); or DDP's logging data as JSON. A rank
-    that was not recorded keeps nobody waiting.
+    `simreduce step --chakra` writes it with its groups.json; a timeline of the PyTorch profiler,
+    over NCCL or gloo; Horovod's timeline; NCCL's log (NCCL_DEBUG=INFO
+    NCCL_DEBUG_SUBSYS=INIT,COLL); or DDP's logging data as JSON. A rank that was not recorded keeps
+    nobody waiting.
     """
     if len(traces) == 1 and os.path.isdir(traces[0]):  # noqa: PTH112 - Path raises for odd names
-        traces, beside = _in_folder(Path(traces[0]))
-        groups = groups if beside is None else groups or faults.attempt("", _read_groups, beside)
+        traces = _in_folder(Path(traces[0]))
     faults.attempt("--algo", parse_strategy, algo)
     setup = read_setup(faults, topology, given)
     execution = faults.require(faults.attempt("", read_executions, traces, groups or {}))

@@ -45,7 +45,9 @@ from simreduce.training.executions import (
     ExecutionError,
     ExecutionNode,
     from_zero,
+    gloo,
 )
+from simreduce.training.executions.gloo import CpuEvent
 
 _NS = 1e-9
 _DTYPES = {
@@ -162,10 +164,18 @@ class _Job(NamedTuple):
 
 
 class _Marks(NamedTuple):
-    """When steps begin after the first, and the backward pass of each, in microseconds."""
+    """When steps begin after the first, the backward pass of each, and when optimizers begin, in
+    microseconds.
+    """
 
     steps: Sequence[float]
     backward: Mapping[int, tuple[float, float]]
+    updates: Sequence[float]
+
+    @property
+    def cuts(self) -> list[float]:
+        """When a step, its backward pass or its update begins."""
+        return sorted({*self.steps, *(time for span in self.backward.values() for time in span)})
 
     def put(self, node: ExecutionNode, launched: float) -> ExecutionNode:
         """The node with its step and phase."""
@@ -189,20 +199,99 @@ def read_profile(path: str, document: Mapping[str, Any]) -> Execution:
         "rank and world_size must be whole numbers",
     ):
         rank = world = 0
-    kernels = _kernels(document["traceEvents"], faults)
-    faults.check(
-        any(kernel.by_nccl for kernel in kernels),
-        "",
-        "no kernel of NCCL is in this timeline (profile with activity CUDA)",
-    )
+    events = document["traceEvents"]
+    kernels, marks = _kernels(events, faults), _marks(events, faults)
     job_of = _Job(rank, world, _groups(job.get("pg_config"), world, faults))
-    nodes = _nodes(kernels, job_of, _marks(document["traceEvents"], faults), faults)
+    spans = [] if kernels else _spans(events, faults)
+    if any(span.name.startswith(gloo.EVENT) for span in spans):
+        nodes, notes = _of_gloo(spans, marks, job_of, faults)
+    else:
+        faults.check(any(kernel.by_nccl for kernel in kernels), "", _NO_COLLECTIVE)
+        nodes, notes = _nodes(kernels, job_of, marks, faults), [_LAUNCHES_TELL]
     faults.raise_any(ExecutionError)
+    nodes, about_first = _settled(nodes)
+    notes += about_first
     sizes = [len(node.group) for node in nodes] + [node.peer + 1 for node in nodes]
     named = [k.args.get("Group size") for k in kernels if k.by_nccl]
     sizes += [size for size in named if type(size) is int]
-    notes = ("what waits for what is inferred from the order of launches",)
-    return Execution(path, {rank: nodes}, max(world, rank + 1, *sizes), notes)
+    return Execution(path, {rank: nodes}, max(world, rank + 1, *sizes), tuple(notes))
+
+
+_NO_COLLECTIVE = (
+    "no collective is in this timeline, no kernel of NCCL and no event of gloo; profile a job that"
+    " has a process group, over NCCL with activity CUDA"
+)
+_LAUNCHES_TELL = "what waits for what is inferred from the order of launches"
+PERHAPS_FIRST = (
+    "one step with one bucket: if it is DDP's first, later ones have others; record several"
+)
+ALL_AT_ONCE = (
+    "left out: the first step, in which DDP reduces all gradients at once, unlike later ones"
+)
+
+
+def _of_gloo(
+    spans: Sequence[CpuEvent], marks: _Marks, job: _Job, faults: Faults
+) -> tuple[tuple[ExecutionNode, ...], list[str]]:
+    """The nodes of a job on CPUs, and notes on them."""
+    groups = {ranks for ranks in job.groups.values() if len(ranks) > 1}
+    if not faults.check(
+        len(groups) <= 1,
+        "distributedInfo.pg_config",
+        f"{len(groups)} process groups: which of them a collective over gloo had is not recorded; "
+        "profile a job of one group, or over NCCL",
+    ):
+        return (), []
+    group = next(iter(groups), ())
+    ranks = len(group) or job.world
+    if not faults.check(ranks, "distributedInfo", "must say world_size, the ranks of the job"):
+        return (), []
+    group = group if ranks < job.world else ()
+    found = gloo.nodes_of(spans, marks.cuts, marks.updates, group, ranks, faults)
+    nodes = tuple(marks.put(node, time) for node, time in found)
+    scattered = any(node.collective == "reduce_scatter" for node in nodes)
+    return nodes, [gloo.GAPS, gloo.ON_CPU, *[gloo.SCATTERED] * scattered]
+
+
+def _spans(events: Any, faults: Faults) -> list[CpuEvent]:
+    """What threads of the CPU did."""
+    found = []
+    for event in events if isinstance(events, list) else ():
+        if not isinstance(event, dict) or event.get("cat") not in _ON_CPU:
+            continue
+        args, thread = event.get("args"), event.get("tid")
+        if event.get("ph") != "X" or not _is_id(thread):
+            continue
+        if (span := _span(event, faults)) is not None:
+            args = args if isinstance(args, Mapping) else {}
+            name = str(event.get("name", ""))
+            found.append(CpuEvent(span[0], sum(span), name, thread, str(event["cat"]), args))
+    return found
+
+
+def _settled(
+    nodes: tuple[ExecutionNode, ...],
+) -> tuple[tuple[ExecutionNode, ...], tuple[str, ...]]:
+    """The nodes without those of a first step whose buckets are not yet DDP's, and a note on it.
+
+    DDP learns in its first step in which order gradients are ready, and reduces them in one bucket.
+    """
+    sums: dict[int, list[int]] = {}
+    for node in nodes:
+        if node.collective == "all_reduce" and node.phase == BACKWARD and node.step is not None:
+            sums.setdefault(node.step, []).append(node.nbytes)
+    first, *rest = sums.values() or [[]]
+    if len(first) != 1:
+        return nodes, ()
+    if not rest:
+        return nodes, (PERHAPS_FIRST,)
+    if not any(len(row) > 1 and sum(row) == first[0] for row in rest):
+        return nodes, ()
+    step = next(iter(sums))
+    kept = [i for i, node in enumerate(nodes) if node.step is not None and node.step > step]
+    places = {i: place for place, i in enumerate(kept)}
+    after = ((i, tuple(places[j] for j in nodes[i].after if j in places)) for i in kept)
+    return tuple(nodes[i]._replace(after=before) for i, before in after), (ALL_AT_ONCE,)
 
 
 def _groups(config: Any, world: int, faults: Faults) -> dict[str, tuple[int, ...]]:
@@ -300,7 +389,7 @@ def _marks(events: Any, faults: Faults) -> _Marks:
         step: (min(begin for begin, _ in spans), max(end for _, end in spans))
         for step, spans in passes.items()
     }
-    return _Marks(steps, backward)
+    return _Marks(steps, backward, [begin for begin, _ in found[_OPTIMIZER]])
 
 
 def _is_id(value: Any) -> bool:

@@ -15,16 +15,19 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from simreduce.errors import quote, why_no_path
-from simreduce.files import read_bytes, reason
+from simreduce.computing import once
+from simreduce.errors import InputError, quote, why_no_path
+from simreduce.files import read_bytes, read_text, reason
 from simreduce.files.formats.syntax import Faults, read_json
 from simreduce.training import executions
 from simreduce.training.executions import (
     COLLECTIVE,
     COMPUTE,
+    GROUPS,
     HOST_ONLY,
     RECEIVE,
     SEND,
@@ -32,6 +35,7 @@ from simreduce.training.executions import (
     Execution,
     ExecutionError,
     ExecutionNode,
+    horovod,
     pytorch,
 )
 
@@ -227,8 +231,17 @@ MOST_BYTES = 2 << 30
 """A longer file is refused before it fills the memory."""
 
 
+Groups = Mapping[str, tuple[int, ...]]
+"""The ranks of process groups by name."""
 ALONE = "a job of one rank: collectives take no time; give every rank's file, or the groups"
 """A note on a job whose other ranks no file names."""
+BY_XLA = (
+    "is by the profiler of JAX or TensorFlow, whose timeline has no sizes of collectives; bring"
+    " NCCL's log of the job (NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL), or Horovod's timeline"
+    " of a job under Horovod (HOROVOD_TIMELINE)"
+)
+_PLANES = ("/host:", "/device:")
+"""How the planes of an XSpace begin, and the processes of the timeline that is made of it."""
 SUFFIXES = (".json", ".et", ".chakra", ".log", ".gz")
 """The ends of records' names."""
 
@@ -238,17 +251,16 @@ def is_record(text: str) -> bool:
     return Path(text).suffix in SUFFIXES and not text.startswith("bytes:")
 
 
-def read_executions(
-    paths: Sequence[str], groups: Mapping[str, tuple[int, ...]] | None = None
-) -> Execution:
+def read_executions(paths: Sequence[str], groups: Groups | None = None) -> Execution:
     """The run that files tell of, one file per rank or one for all.
 
-    `groups` are the ranks of process groups by name, where a trace says names only.
+    `groups` are the ranks of process groups by name, where a trace says names only; by default
+    those that `groups.json` beside it has.
 
     ExecutionError with every fault of every file.
     """
-    faults = Faults()
-    found = [e for path in paths if (e := faults.attempt("", _read, path, groups or {}))]
+    faults, beside = Faults(), dict[Path, Groups]()
+    found = [e for path in paths if (e := faults.attempt("", _read, path, groups or {}, beside))]
     faults.raise_any(ExecutionError)
     rows = [row for one in found for row in one.nodes.values()]
     moves = any(node.kind != COMPUTE or node.seconds for row in rows for node in row)
@@ -269,10 +281,15 @@ def read_executions(
     return Execution(paths[0], dict(sorted(nodes.items())), world, tuple(notes))
 
 
-def _read(path: str, groups: Mapping[str, tuple[int, ...]]) -> Execution:
+def _read(path: str, groups: Groups, beside: dict[Path, Groups]) -> Execution:
     content = _content(path)
+    if content[:1] == b"\n" and any(plane.encode() in content[:64] for plane in _PLANES):
+        raise ExecutionError(f"{path}: {BY_XLA}")
     if b"\x00" in content[:4096] or content[:1] == b"\n" or Path(path).suffix in (".et", ".chakra"):
-        return executions.read(path, content, groups)
+        folder = Path(path).parent
+        return executions.read(
+            path, content, groups or once(beside, folder, partial(_groups_of, folder))
+        )
     if groups:
         raise ExecutionError(f"{path}: says itself which ranks take part; leave out --groups")
     if content[:4096].lstrip().startswith((b"{", b"[")):
@@ -280,9 +297,33 @@ def _read(path: str, groups: Mapping[str, tuple[int, ...]]) -> Execution:
     if b"NCCL INFO" in content:
         return read(path, content.decode("utf-8", "replace"))
     raise ExecutionError(
-        f"{path}: is neither a Chakra trace (.et), nor JSON of the PyTorch profiler or of DDP's "
-        "logging data, nor a log with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=COLL"
+        f"{path}: is neither a Chakra trace (.et), nor JSON of the PyTorch profiler, of DDP's "
+        "logging data or of Horovod's timeline, nor a log with NCCL_DEBUG=INFO and "
+        "NCCL_DEBUG_SUBSYS=COLL"
     )
+
+
+def _groups_of(folder: Path) -> Groups:
+    """What `simreduce step --chakra` wrote beside its traces, if this is such a folder."""
+    path = folder / GROUPS
+    return read_groups(str(path)) if path.is_file() else {}
+
+
+def read_groups(path: str) -> Groups:
+    """Ranks by the name of a process group."""
+    document = read_json(read_text(Path(path), InputError), f"{path}: is no JSON")
+    faults = Faults(path)
+    if not isinstance(document, dict) or not document:
+        faults.add("", 'must be ranks by group, such as {"0": [0, 1]}')
+        document = {}
+    for name, ranks in document.items():
+        numbers = isinstance(ranks, list) and all(
+            type(rank) is int and 0 <= rank < _MOST_RANKS for rank in ranks
+        )
+        single = numbers and ranks and len(set(ranks)) == len(ranks)
+        faults.check(single, name, "must be a list of ranks, each once, such as [0, 1]")
+    faults.raise_any()
+    return {name: tuple(ranks) for name, ranks in document.items()}
 
 
 def _content(path: str) -> bytes:
@@ -317,9 +358,16 @@ def _unpacked(content: bytes) -> Iterator[bytes]:
 
 def _read_json(path: str, content: bytes) -> Execution:
     # Tracers write some arguments of an event twice, and NaN where they measured nothing.
+    text: str | bytes = content
+    if content.lstrip().startswith(b"["):  # a list of events, which a killed job leaves open
+        text = horovod.closed(content.decode("utf-8", "replace"))
     document = read_json(
-        content, f"{path}: is no JSON", ExecutionError, most=MOST_BYTES, twice=True, finite=False
+        text, f"{path}: is no JSON", ExecutionError, most=MOST_BYTES, twice=True, finite=False
     )
+    if horovod.is_timeline(document):
+        return horovod.read(path, document)
+    if isinstance(document, dict) and _is_by_xla(document.get("traceEvents")):
+        raise ExecutionError(f"{path}: {BY_XLA}")
     if isinstance(document, dict) and "traceEvents" in document:
         return pytorch.read_profile(path, document)
     if isinstance(document, dict) and {"bucket_sizes", "rebuilt_bucket_sizes"} & document.keys():
@@ -332,7 +380,19 @@ def _read_json(path: str, content: bytes) -> Execution:
         )
     raise ExecutionError(
         f"{path}: this JSON has neither 'traceEvents' of the PyTorch profiler nor 'bucket_sizes' "
-        f"of DDP's logging data, and Chakra's traces are no JSON; it has {_found(document)}"
+        f"of DDP's logging data nor events of Horovod's timeline, and Chakra's traces are no JSON; "
+        f"it has {_found(document)}"
+    )
+
+
+def _is_by_xla(events: Any) -> bool:
+    """Whether a timeline has processes as the profiler of JAX and TensorFlow names them."""
+    return isinstance(events, list) and any(
+        isinstance(event, dict)
+        and event.get("name") == "process_name"
+        and isinstance(args := event.get("args"), dict)
+        and str(args.get("name")).startswith(_PLANES)
+        for event in events
     )
 
 

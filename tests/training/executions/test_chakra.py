@@ -75,6 +75,20 @@ def test_files_of_several_ranks_and_groups(tmp_path):
     assert 6 == found.world
 
 
+def test_groups_beside_a_trace_are_found(tmp_path):
+    """Where `simreduce step --chakra` wrote them; others come first."""
+    nodes = [t.node(1, t.COLLECTIVE, comm_type=0, comm_size=4, pg_name="0")]
+    path = t.chakra(tmp_path / "step.1.et", nodes)
+    beside = tmp_path / "groups.json"
+    beside.write_text('{"0": [1, 3]}')
+
+    assert (1, 3) == read_executions([path]).nodes[1][0].group
+    assert (1, 2) == read_executions([path], {"0": (1, 2)}).nodes[1][0].group
+    beside.write_text('{"0": [1, 1]}')
+    with pytest.raises(InputError, match=r"groups.json: 0: must be a list of ranks, each once"):
+        read_executions([path])
+
+
 @pytest.mark.parametrize(
     ("nodes", "fault"),
     [

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from simreduce.training.executions import COLLECTIVE, COMPUTE, SEND, ExecutionError
+from simreduce.training.executions.pytorch import ALL_AT_ONCE, PERHAPS_FIRST
 from simreduce.training.executions.reading import read_executions
 from tests.training.executions.traces import kernel
 
@@ -48,6 +49,39 @@ def test_what_waits_for_what(tmp_path):
         collective.group,
     )
     assert pytest.approx(150e-6) == found.recorded
+
+
+def _step(begin, *elements):
+    """Kernels of a backward pass with an all-reduce each, and the marks of a step of 100 us."""
+    marks = [
+        ("ProfilerStep#0", begin, 100),
+        ("autograd::engine::evaluate_function: X", begin + 5, 50),
+    ]
+    events = [
+        {"ph": "X", "cat": "user_annotation", "name": name, "ts": at, "dur": took, "args": {}}
+        for name, at, took in marks
+    ]
+    for i, n in enumerate(elements):
+        at, args = begin + 10 + 10 * i, SUM | {"In msg nelems": n}
+        events += kernel("gemm", 7, at, 5, at - 4, begin + 2 * i)
+        events += kernel(
+            "ncclDevKernel_AllReduce", 20, at + 5, 5, at - 3, begin + 2 * i + 1, **args
+        )
+    return events
+
+
+def test_a_first_step_of_one_bucket_is_left_out(tmp_path):
+    """If later ones divide it, as DDP's do; whether a step alone is a first one, nothing says."""
+    found = _read(tmp_path, [*_step(0, 900), *_step(100, 300, 600), *_step(200, 300, 600)])
+
+    assert ALL_AT_ONCE in found.notes
+    assert [600, 1200] * 2 == [node.nbytes for node in found.nodes[2] if node.kind == COLLECTIVE]
+    assert all(before < i for i, node in enumerate(found.nodes[2]) for before in node.after)
+
+    alike = _read(tmp_path, [*_step(0, 900), *_step(100, 900)])
+    assert 2 == sum(node.kind == COLLECTIVE for node in alike.nodes[2])
+    assert {ALL_AT_ONCE, PERHAPS_FIRST}.isdisjoint(alike.notes)
+    assert PERHAPS_FIRST in _read(tmp_path, _step(0, 900)).notes
 
 
 def test_other_gaps_are_the_cpus(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import tracemalloc
 
@@ -48,3 +49,27 @@ def test_what_is_too_large_takes_no_memory(tmp_path, monkeypatch):
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < most
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        json.dumps(
+            {
+                "displayTimeUnit": "ns",
+                "traceEvents": [
+                    {"ph": "M", "pid": 701, "name": "process_name", "args": {"name": "/host:CPU"}}
+                ],
+            }
+        ).encode(),
+        b"\n\xeb\x84\r\x12\t/host:CPU\x1a\xd8\x0e\x08\x9e\xcb\xb2\xff\xd6\x86\x83\xf5\xc7\x01\x12",
+        b'\n\x9c\x9e\x01\x12\x0e/host:metadata"\xd3\x06\x08\x02\x12\xce\x06\x08\x02\x12\x17jit_',
+    ],
+    ids=["trace.json of JAX 0.10.2", "xplane.pb of TensorFlow 2.21.0", "xplane.pb of JAX 0.10.2"],
+)
+def test_profiles_of_jax_and_tensorflow_are_refused_by_name(tmp_path, content):
+    """Their beginnings; the refusal says what to bring."""
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(gzip.compress(content))
+    with pytest.raises(ExecutionError, match=r"the profiler of JAX or TensorFlow.*NCCL's log"):
+        read_executions([str(path)])
