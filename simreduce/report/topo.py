@@ -459,6 +459,10 @@ ROWS = Document(
             Record(
                 "row",
                 "A size.",
+                Key(
+                    "collective", or_null(TEXT), "The collective; null if the log does not say it.",
+                    lambda row: row.collective or None,
+                ),
                 Key("size_bytes", BYTES, "The tensor.", "size"),
                 Key("count", COUNT, "Elements, counted as nccl-tests does."),
                 Key("type", TEXT, "The type of its elements.", "dtype"),

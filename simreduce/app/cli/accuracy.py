@@ -36,7 +36,7 @@ from simreduce.app.cli.setups import (
 )
 from simreduce.engine import Calibration
 from simreduce.engine.calibrate import load_calibration, to_toml
-from simreduce.engine.calibrate.fit import read_nccl_log
+from simreduce.engine.calibrate.fit import NcclTestsLog, read_nccl_logs
 from simreduce.engine.setup import Setup
 from simreduce.errors import CalibrationError, InputError, StrategyError, near_or_all
 from simreduce.files import read_text, write_file
@@ -583,6 +583,10 @@ def _settings(
     return settings
 
 
+def _say(words: str) -> None:
+    say(f"simreduce: {words}")
+
+
 def calibrate_from_logs(
     faults: Faults, logs: Sequence[str], machine: str | None, collective: str, path: Path
 ) -> Reply:
@@ -594,12 +598,11 @@ def calibrate_from_logs(
     near = near_or_all(collective, PUBLISHED)
     faults.check(known, f"--collective {collective}", f"unknown{near}")
     topology = machine and faults.attempt("", load_topology, machine)
-    read = [
-        log
-        for name in logs
-        if (text := faults.attempt("", read_text, Path(name), CalibrationError)) is not None
-        and (log := faults.attempt("", read_nccl_log, text, name)) is not None
-    ]
+    read = list[NcclTestsLog]()
+    for name in logs:
+        text = faults.attempt("", read_text, Path(name), CalibrationError)
+        if text is not None:
+            read += faults.attempt("", read_nccl_logs, text, name, _say) or ()
     whole = faults.require(topology or None)
     with Progress("fitting"):
         found = fit_logs(read, whole, DEFAULTS, collective, path)

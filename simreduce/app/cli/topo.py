@@ -44,7 +44,7 @@ from simreduce.app.cli.setups import (
 from simreduce.computing import group_by
 from simreduce.engine import Calibration
 from simreduce.engine.calibrate import load_calibration
-from simreduce.engine.calibrate.fit import read_launch, read_nccl_tests, read_p2p_test
+from simreduce.engine.calibrate.fit import read_nccl_logs, read_p2p_test
 from simreduce.errors import InputError, TopologyError, near_or_all
 from simreduce.files import STDOUT, exists, read_text
 from simreduce.files.formats.documents import Document
@@ -249,7 +249,9 @@ def _import_p2p(text: str, name: str) -> str:
 
 
 def _import_nccl_tests(text: str, name: str) -> str:
-    return json_text(ROWS.write((read_launch(text), read_nccl_tests(text, name))))
+    logs = read_nccl_logs(text, name, lambda words: say(f"simreduce: {words}"))
+    launch = logs[0].nthreads, logs[0].ngpus, logs[0].iterations
+    return json_text(ROWS.write((launch, [row for log in logs for row in log.rows])))
 
 
 def _with_classes(

@@ -340,7 +340,9 @@ class MeasuredMatrix:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRow:
-    """One line of nccl-tests, out of place: bytes, seconds, bytes/s."""
+    """One line of nccl-tests, out of place: bytes, seconds, bytes/s; `collective` is "" where the
+    log does not say which.
+    """
 
     size: int
     count: int
@@ -349,6 +351,7 @@ class MeasuredRow:
     time: float
     algbw: float
     busbw: float
+    collective: str = ""
 
 
 def read_p2p_test(text: str, name: str) -> tuple[MeasuredMatrix, ...]:
@@ -407,10 +410,13 @@ def _matrix(lines: Sequence[str]) -> tuple[list[list[float | None]], str]:
     return rows, "" if rows else "an empty matrix"
 
 
-def read_nccl_tests(text: str, name: str) -> tuple[MeasuredRow, ...]:
+def read_nccl_tests(
+    text: str, name: str, note: Callable[[str], None] | None = None
+) -> tuple[MeasuredRow, ...]:
     """Read the table of an nccl-tests program.
 
-    Raises `CalibrationError` when there is none or a line is damaged.
+    A line that another process wrote into is left out where there is a `note` to take. Raises
+    `CalibrationError` when there is no table or a line is damaged.
     """
     faults = Faults(name)
     found: list[MeasuredRow] = []
@@ -423,9 +429,13 @@ def read_nccl_tests(text: str, name: str) -> tuple[MeasuredRow, ...]:
             continue
         # size count type redop root time algbw busbw ...; all_gather and others print none, or
         # nothing, as redop.
-        rest = [cell for cell in fields[2:] if cell != "N/A"]
+        rest = fields[2:]
         words = [cell for cell in rest[:2] if not _is_number(cell)]
         numbers = rest[len(words) + has_root :]
+        torn = any(re.search(r"[A-Za-z]", each) for each in numbers[:3] if each not in _NO_TIMES)
+        if torn and note:
+            note(f"{name}: line {number} is torn and left out: {quote(line.strip())}")
+            continue
         if (
             len(numbers) < 3
             or not all(map(_is_number, numbers[:3]))
@@ -442,7 +452,8 @@ def read_nccl_tests(text: str, name: str) -> tuple[MeasuredRow, ...]:
             time > 0 and algbw >= 0 and busbw >= 0, f"line {number}", f"a time of {numbers[0]} us"
         ):
             continue
-        if counts_wrong and "".join(numbers[3:4]).strip("0"):
+        # With -c 0 nothing is checked.
+        if counts_wrong and (numbers[3:4] or ["0"])[0].strip("0") not in ("", "N/A"):
             faults.add(f"line {number}", f"{quote(numbers[3])} wrong elements")
             continue
         found.append(
@@ -467,6 +478,7 @@ def _is_number(text: str) -> bool:
     return re.fullmatch(r"-?[0-9]{1,15}(\.[0-9]{1,9})?(e[+-]?[0-9]{1,2})?", text) is not None
 
 
+_NO_TIMES = ("nan", "-nan", "inf", "-inf", "N/A")
 _PREFIX = re.compile(r"^(\[[^\]]{1,40}\](<std(out|err)>)?:?|[\w.-]{1,64}:|<std(out|err)>:?)\s*")
 """A prefix that mpirun (`[1,0]<stdout>:`), srun (`0:`) or pdsh (`node1:`) puts before a line."""
 _RANK = re.compile(r"Rank\s+(\d{1,6})\b.{0,60}?\b[Pp]id\s+(\d{1,10})\s+on\s+(\S{1,80})\s")
@@ -524,23 +536,46 @@ def read_launch(text: str) -> tuple[int, int, int]:
     return nthreads, ngpus, iterations
 
 
-def read_nccl_log(text: str, name: str) -> NcclTestsLog:
-    """The log of one program of nccl-tests; raises `CalibrationError` when it has no table."""
+def read_nccl_logs(
+    text: str, name: str, note: Callable[[str], None] | None = None
+) -> tuple[NcclTestsLog, ...]:
+    """The logs of programs of nccl-tests in one file, one after the other; see `read_nccl_log`."""
     if text.lstrip().startswith("{"):
-        return _read_json(text, name)
-    lines = [_strip(line) for line in text.splitlines()]
+        return (_read_json(text, name),)
+    parts, running = [list[str]()], ""
+    for number, line in enumerate(map(_strip, text.splitlines())):
+        found = _PROGRAM.search(line)
+        if found and found[1] in COLLECTIVES and found[1] != running:
+            if running:
+                parts.append([""] * number)
+            running = found[1]
+        parts[-1].append(line)
+    tables = [part for part in parts if any(map(ROW.match, part))] or parts[:1]
+    return tuple(_read_log(part, name, note) for part in tables)
+
+
+def read_nccl_log(text: str, name: str) -> NcclTestsLog:
+    """The log of one program of nccl-tests, the first where there are several; raises
+    `CalibrationError` when it has no table.
+    """
+    return read_nccl_logs(text, name)[0]
+
+
+def _read_log(lines: Sequence[str], name: str, note: Callable[[str], None] | None) -> NcclTestsLog:
     # Lines keep their numbers.
     table = "\n".join(line if line.startswith("#") or ROW.match(line) else "" for line in lines)
     found = [match.groups() for line in lines if (match := _RANK.search(line))]
     programs = [match[1] for line in lines for match in [_PROGRAM.search(line)] if match]
+    collective = next((COLLECTIVES[each] for each in programs if each in COLLECTIVES), "")
+    rows = read_nccl_tests(table, name, note)
     return NcclTestsLog(
         name,
-        next((COLLECTIVES[each] for each in programs if each in COLLECTIVES), ""),
+        collective,
         tuple(f"{each}_perf" for each in dict.fromkeys(programs)),
         len({rank for rank, _, _ in found}),
         len({host for _, _, host in found}),
         len({(pid, host) for _, pid, host in found}),
-        read_nccl_tests(table, name),
+        tuple(replace(row, collective=collective) for row in rows),
         *read_launch(table),
     )
 

@@ -240,6 +240,7 @@ BY_XLA = (
     " NCCL's log of the job (NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL), or Horovod's timeline"
     " of a job under Horovod (HOROVOD_TIMELINE)"
 )
+_TAGGED = re.compile(rb"\s*\[\d+,\d+\]<std(out|err)>")
 _PLANES = ("/host:", "/device:")
 """How the planes of an XSpace begin, and the processes of the timeline that is made of it."""
 SUFFIXES = (".json", ".et", ".chakra", ".log", ".gz")
@@ -292,7 +293,8 @@ def _read(path: str, groups: Groups, beside: dict[Path, Groups]) -> Execution:
         )
     if groups:
         raise ExecutionError(f"{path}: says itself which ranks take part; leave out --groups")
-    if content[:4096].lstrip().startswith((b"{", b"[")):
+    # A launcher's prefix begins with a bracket, too: [1,0]<stdout>:
+    if content[:4096].lstrip().startswith((b"{", b"[")) and not _TAGGED.match(content):
         return _read_json(path, content)
     if b"NCCL INFO" in content:
         return read(path, content.decode("utf-8", "replace"))

@@ -19,7 +19,7 @@ from simreduce.engine.calibrate import (
     to_toml,
     with_values,
 )
-from simreduce.engine.calibrate.fit import read_launch, read_nccl_log
+from simreduce.engine.calibrate.fit import read_launch, read_nccl_log, read_nccl_logs
 from simreduce.engine.runtime import NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.errors import CalibrationError
@@ -216,3 +216,40 @@ def test_a_log_whose_counts_are_none_is_refused(config):
 
     with pytest.raises(CalibrationError, match="must be counts"):
         read_nccl_log(json.dumps({"results": results, "config": config}), "log")
+
+
+_CHECKED = """# Collective test starting: {}_perf
+# nThread 1 nGpus 1 minBytes 8 maxBytes 64 step: 2(factor) warmup iters: 1 iters: 20 agg iters: 1
+#       size         count      type   redop    root     time   algbw   busbw #wrong
+        {} {} float {} -1 31.0 2.11 3.70 {} 30.5 2.15 3.76 {}
+"""
+
+
+def test_what_is_not_checked_is_not_wrong():
+    """-c 0 prints N/A for both places."""
+    log = read_nccl_log(_CHECKED.format("all_reduce", 64, 16, "sum", "N/A", "N/A"), "log")
+
+    assert [row.time for row in log.rows] == [pytest.approx(31e-6)]
+
+
+def test_every_row_has_the_collective_of_its_program():
+    both = _CHECKED.format("all_reduce", 64, 16, "sum", 0, 0)
+    both += "# Collective test concluded: all_reduce_perf\n"
+    both += _CHECKED.format("all_gather", 64, 2, "none", 0, 0)
+    first, second = read_nccl_logs(both, "log")
+
+    assert [row.collective for log in (first, second) for row in log.rows] == [
+        "all_reduce", "all_gather",
+    ]  # fmt: skip
+    assert (first.collective, second.collective) == ("all_reduce", "all_gather")
+
+
+def test_a_line_that_another_process_wrote_into_is_left_out_and_told():
+    said = []
+    torn = "  128  32  float  sum  -1  31.0  2node1:40:40 [0] NCCL INFO AllReduce\n"
+    text = _CHECKED.format("all_reduce", 64, 16, "sum", 0, 0) + torn
+    [log] = read_nccl_logs(text, "log", said.append)
+
+    assert [row.size for row in log.rows] == [64]
+    assert len(said) == 1
+    assert said[0].startswith("log: line 5 is torn and left out: '128  32")
