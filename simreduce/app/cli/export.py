@@ -126,7 +126,8 @@ def export(
     `simreduce bench` takes. Without --algo, it is what `simreduce tune SCENARIO --target TARGET`
     finds. Where SCENARIO names its strategies, and for vllm, tensorrt_llm, flashinfer, msccl and
     mscclpp, it is the fastest of them that TARGET has a setting for. Of a step on a mesh, TARGET is
-    megatron, nemo, torchtitan or deepspeed.
+    megatron, nemo, torchtitan or deepspeed. Files are for the newest version asked, unless --for
+    names another.
     """
     meshes = is_scenario(question) and asks_for_meshes(question)
     check = check_mesh_target if meshes else _check_target
