@@ -8,8 +8,10 @@ environment of its own, without a GPU:
 
     0.3:   torch==2.13.0 triton==3.9.0 torchtitan==0.3.0
     0.2:   torch==2.13.0 triton==3.9.0 torchtitan==0.2.2
-    main:  those of 0.3 without torchtitan, grain==0.2.18, and PYTHONPATH at a checkout of
-           github.com/pytorch/torchtitan, commit b5bcd76c66d0acb1a08b176d9639425bc55e0b2a
+    main:  torch==2.13.0 triton==3.9.0 grain==0.2.18 torch_checkpointing==0.1.1 datasets==4.7.0
+           tokenizers safetensors tyro==1.0.17 tensorboard wandb einops pillow spmd_types==0.2.3,
+           and PYTHONPATH at a checkout of github.com/pytorch/torchtitan, commit
+           b5bcd76c66d0acb1a08b176d9639425bc55e0b2a
 """
 
 from __future__ import annotations
