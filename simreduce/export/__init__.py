@@ -20,6 +20,7 @@ from simreduce.export.frameworks import (
     TARGETS,
     TRAINED,
     USUAL,
+    VERSIONS,
     find_framework,
 )
 from simreduce.export.frameworks.nccl import NCCL
@@ -30,8 +31,10 @@ from simreduce.planners.strategy import Strategy, parse_strategy, resolve
 
 def find_target(name: str) -> Framework:
     """The system of this name that takes strategies or an order of nodes; StrategyError names the
-    nearest.
+    nearest. A name may be that of a version.
     """
+    if name in VERSIONS:
+        return FRAMEWORKS[name]
     return find_framework(name, (*TARGETS, *LAUNCHERS), f"unknown target {name!r}", StrategyError)
 
 

@@ -188,7 +188,9 @@ _LONG = re.compile(r"\d+\.\d{7,}(?:e-?\d+)?")
 _PLUGIN = re.compile(r"NCCL_TUNER_CONFIG_FILE=\S+")
 _LEFT_OUT = (
     "NCCL_TUNER_PLUGIN", "#", '"""', "from ", "import ", "def ", "return ",
-    "wrapped.register_comm_hook",  # `Framework.in_half` has it
+    "wrapped.",  # `Framework.in_half` and `Framework.accumulation` have it
+    "for ", "if ", "with ", "fully_shard(", "unit.", "order ", "own ", "runs", "held ",
+    "*others", "loss()", "last()", "names ", "more[",
 )  # fmt: skip
 _TABLES = (".csv", ".xml", ".json5")
 """Files that another setting names."""
@@ -326,7 +328,9 @@ class Framework:
     Commands take its `name`; sentences have its `title`. It says why it has no setting for a choice
     (`refusals`), the strategies near to one that it may have settings for, the `nearest` first, and
     the `files` that set it to one. A program that trains on meshes has its settings in `mesh`. What
-    `starts_ranks` takes an order of nodes, whatever strategy runs on them.
+    `starts_ranks` takes an order of nodes, whatever strategy runs on them. Where files differ by
+    version, they are those of `version`, as `program=version`, and `others` are the same system in
+    other versions, each by the name of its version.
 
     Unless it is told, it runs the strategy of `default`, "" if that is not known, which sentences
     call `default_words` or else its defaults. `switches` says by strategy what has small tensors go
@@ -357,6 +361,8 @@ class Framework:
     nearest: Callable[[Choice], list[str]] = lambda _: []
     mesh: MeshProgram | None = None
     starts_ranks: bool = False
+    version: str = ""
+    others: tuple[Framework, ...] = ()
 
     default: Callable[[Choice], str] = lambda _: ""
     default_words: str = ""
@@ -380,6 +386,17 @@ class Framework:
     knobs: Mapping[str, Sequence[object]] = field(default_factory=dict)
     unit: int = 0
     coarser: int = 0
+
+    @property
+    def versions(self) -> Mapping[str, Framework]:
+        """Itself and the others by version, the default first; none where files are for all."""
+        own = {self.version: self} if self.version else {}
+        return own | {each.name: each for each in self.others}
+
+    @property
+    def searched(self) -> bool:
+        """Whether `tune` searches its settings."""
+        return bool(self.packings or self.by_plans)
 
     def default_shards(self, given: Shards, workload: Workload) -> Shards:
         """Its own settings of shards, with the dtypes and the optimizer of the given ones; those

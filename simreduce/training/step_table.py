@@ -207,8 +207,8 @@ STEP = Format(
           "A mode of tf_cnn_benchmarks instead of strategies, with those flags below that it"
           " reads."),
     Field("method", METHODS_KIND, "`ddp`: every GPU has all parameters, and strategies reduce the"
-          " gradients. Sharded: `zero1`, `zero2`, `zero3`, `fsdp`, `hsdp`; strategies say how to"
-          " gather and reduce. Or a list of them, to rank.", default_words="`ddp`"),
+          " gradients. Sharded: `zero1`, `zero2`, `zero3`, `fsdp` (or `fsdp2`), `hsdp`; strategies"
+          " say how to gather and reduce. Or a list of them, to rank.", default_words="`ddp`"),
     Field("sharding", TableOf(SHARDING), "How sharded methods share what.",
           default_words="PyTorch's defaults"),
     Field("accumulate", whole(1, MOST_PASSES), "Forward and backward passes in a step, of `batch`"

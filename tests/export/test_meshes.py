@@ -12,7 +12,7 @@ import pytest
 
 from simreduce.errors import InputError
 from simreduce.export import check_mesh_target
-from simreduce.export.frameworks import MESH_PROGRAMS
+from simreduce.export.frameworks import MESH_PROGRAMS, MESH_VERSIONS, find_version
 from simreduce.training.mesh import Mesh, MeshJob
 from simreduce.workload.decoder import Decoder
 from tests.training.mesh.jobs import GPU
@@ -34,6 +34,7 @@ MIXTRAL = replace(
     mesh=Mesh(tp=2, ep=4, dp=8, etp=1), virtual=1, schedule="1f1b", split=(32,),
 )  # fmt: skip
 
+MAIN, OLDER = "torchtitan=main", "torchtitan=0.2"
 
 ENDS = {"split": (19, 20, 20, 19), "blocks": 78, "virtual": 1, "schedule": "1f1b"}
 LAST = {"split": (20, 20, 20, 19), "blocks": 79, "virtual": 1, "schedule": "1f1b"}
@@ -173,20 +174,93 @@ def test_split_layers_need_a_variable_of_cuda(name, file):
     assert file not in MESH_PROGRAMS[name].export(alone)
 
 
-def test_torchtitan_gets_a_table_that_parses():
-    found = tomllib.loads(MESH_PROGRAMS["torchtitan"].export(LLAMA)["torchtitan.toml"])
+def titan(job: MeshJob, name: str = "torchtitan") -> dict[str, Any]:
+    """Settings by section, as releases and main have them; `recompute` by itself."""
+    [(file, text)] = MESH_VERSIONS[name].export(job).items()
+    if name == OLDER:
+        assert "torchtitan.toml" == file
+        found = tomllib.loads(text)
+        return found | {"recompute": found.pop("activation_checkpoint")["mode"]}
+    assert "torchtitan.args" == file
+    *words, last = shlex.split(text.replace("\\\n", " "))
+    sections: dict[str, Any] = {"recompute": last.removeprefix("activation-checkpoint:")}
+    for given in " ".join(words).split("--")[1:]:
+        key, _, value = given.strip().partition(" ")
+        section, _, name = key.partition(".")
+        known = int(value) if value.isdigit() else value or True
+        sections.setdefault(section, {})[name] = known
+    return sections
 
-    assert (2, 1, 4, 4) == (
-        found["parallelism"]["data_parallel_shard_degree"],
-        found["parallelism"]["data_parallel_replicate_degree"],
-        found["parallelism"]["tensor_parallel_degree"],
-        found["parallelism"]["pipeline_parallel_layers_per_stage"],
-    )
-    assert "Interleaved1F1B" == found["parallelism"]["pipeline_parallel_schedule"]
-    assert (64, 128) == (
-        found["training"]["local_batch_size"],
-        found["training"]["global_batch_size"],
-    )
+
+@pytest.mark.parametrize(
+    ("name", "training", "micro"),
+    [
+        ("torchtitan", {"local_batch_size": 64, "global_batch_size": 128, "seq_len": 8192,
+                        "disable_cuda_graphs": True}, {"pipeline_parallel_microbatch_size": 1}),
+        (OLDER, {"local_batch_size": 64, "global_batch_size": 128, "seq_len": 8192},
+         {"pipeline_parallel_microbatch_size": 1}),
+        (MAIN, {"num_tokens_per_microbatch_per_dp_rank": 8192, "max_context_length": 8192,
+                "num_tokens_per_train_step": 128 * 8192, "disable_cuda_graphs": True},
+         {"num_pp_microbatches": 64}),
+    ],
+)  # fmt: skip
+def test_torchtitan_gets_the_words_of_its_version(name, training, micro):
+    """Its parsers' answers are those of `validate/programs/torchtitan.py`."""
+    found = titan(LLAMA, name)
+
+    assert training == found["training"]
+    assert "none" == found["recompute"]
+    degrees = {
+        "data_parallel_replicate_degree": 1,
+        "data_parallel_shard_degree": 2,
+        "fsdp_reshard_after_forward": "never",
+        "tensor_parallel_degree": 4,
+        "context_parallel_degree": 2,
+        "expert_parallel_degree": 1,
+        "pipeline_parallel_degree": 4,
+        "pipeline_parallel_schedule": "Interleaved1F1B",
+        "pipeline_parallel_layers_per_stage": 4,
+        "pipeline_parallel_first_stage_less_layers": 0,
+        "pipeline_parallel_last_stage_less_layers": 0,
+    }
+    assert degrees | micro == found["parallelism"]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "section", "expected"),
+    [
+        ("torchtitan", {"recompute": "full"}, "recompute", "full"),
+        (OLDER, {"recompute": "full"}, "recompute", "full"),
+        ("torchtitan", {"sequence_parallel": False}, "parallelism",
+         {"no-enable-sequence-parallel": True}),
+        (MAIN, {"optimizer": "fsdp"}, "parallelism", {"fsdp_reshard_after_forward": "always"}),
+        (MAIN, {"optimizer": "replicated"}, "parallelism",
+         {"data_parallel_replicate_degree": 2, "data_parallel_shard_degree": 1}),
+    ],
+)  # fmt: skip
+def test_torchtitan_gets_what_a_job_changes(name, changes, section, expected):
+    plain, found = (titan(each, name)[section] for each in (LLAMA, changed(LLAMA, **changes)))
+
+    assert plain != found
+    assert found == (expected if isinstance(expected, str) else {**found, **expected})
+
+
+def test_torchtitan_captures_no_graphs_where_ranks_have_stages_or_experts():
+    """`Trainer.Config` refuses them there, and has them on by default."""
+    alone = changed(LLAMA, pp=1, dp=8, virtual=1, split=(80,))
+
+    assert "disable_cuda_graphs" not in titan(alone)["training"]
+    for job in (LLAMA, MIXTRAL):
+        assert titan(job)["training"]["disable_cuda_graphs"]
+
+
+def test_torchtitan_had_a_degree_for_tensor_parallel_experts():
+    split = changed(MIXTRAL, etp=2, dp=16)
+
+    assert 1 == titan(MIXTRAL, OLDER)["parallelism"]["expert_tensor_parallel_degree"]
+    assert 2 == titan(split, OLDER)["parallelism"]["expert_tensor_parallel_degree"]
+    why = ["torchtitan splits no expert beside ep: use etp=1"]
+    assert why == MESH_VERSIONS["torchtitan"].why_not(split) == MESH_VERSIONS[MAIN].why_not(split)
 
 
 def test_deepspeed_gets_its_file_and_the_arguments_of_its_fork():
@@ -226,17 +300,22 @@ def test_nemo_gets_its_fields():
         ("megatron", {"schedule": "1f1b", "virtual": 1, "overlap": frozenset(("p2p",))}, "sends"),
         ("nemo", {"order": "tp-cp-ep-pp-dp"}, "does not lie"),
         ("torchtitan", ENDS, "evenly"),
+        ("torchtitan", {"recompute": "selective"}, "keeps attention"),
+        ("torchtitan", {"experts": 8, "etp": 1}, "unless they have ranks of"),
+        (OLDER, {"optimizer": "replicated", "cp": 1}, "replicates only without other axes"),
+        (OLDER, {"sequence_parallel": False}, "share sequences"),
+        (OLDER, {"experts": 8, "ep": 2, "etp": 2}, "of one or of all"),
         ("deepspeed", LAST, "evenly"),
         ("deepspeed", {"schedule": "1f1b"}, "context parallel"),
     ],
 )
 def test_what_a_program_cannot_do_is_refused(target, changes, reason):
     choice = changed(LLAMA, **changes)
-    found = MESH_PROGRAMS[target].why_not(choice)
+    found = MESH_VERSIONS[target].why_not(choice)
 
     assert [reason in each for each in found].count(True) == 1
     with pytest.raises(InputError, match=reason):
-        MESH_PROGRAMS[target].export(choice)
+        MESH_VERSIONS[target].export(choice)
 
 
 def test_experts_with_tensor_parallel_ranks_need_sequence_parallelism():
@@ -263,6 +342,36 @@ def test_megatron_interleaves_only_what_it_starts():
     assert "no-overlap-p2p-communication" not in beside
     alone = flags(changed(LLAMA, pp=1, dp=8, split=(16,) * 5))
     assert not {"num-virtual-stages-per-pipeline-rank", "no-overlap-p2p-communication"} & {*alone}
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "found"),
+    [
+        ("torchtitan", "torchtitan=0.3", "torchtitan"),
+        ("torchtitan", "torchtitan=0.3.0", "torchtitan"),
+        ("torchtitan", "torchtitan=0.2.2", OLDER),
+        ("torchtitan", MAIN, MAIN),
+        ("pytorch", "fsdp=2", "pytorch"),
+        ("pytorch", "fsdp=1", "fsdp=1"),
+    ],
+)
+def test_versions_may_be_longer_than_those_known(name, version, found):
+    assert found == find_version(name, version)
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "words"),
+    [
+        ("torchtitan", "torchtitan=0.1",
+         "has files for torchtitan=0.3, torchtitan=0.2, torchtitan=main"),
+        ("torchtitan", "torchtitan=0.33", "has files for torchtitan=0.3"),
+        ("pytorch", "torchtitan=0.2", "PyTorch has files for fsdp=2, fsdp=1"),
+        ("megatron", "megatron=1", "--for megatron=1: Megatron-LM has files for one version"),
+    ],
+)  # fmt: skip
+def test_unknown_versions_get_those_that_are_known(name, version, words):
+    with pytest.raises(InputError, match=words):
+        find_version(name, version)
 
 
 @pytest.mark.parametrize(("mesh", "wanted"), [({}, True), ({"tp": 1, "cp": 1, "dp": 16}, False)])

@@ -344,9 +344,9 @@ def test_jax_gets_thresholds_of_what_its_program_reduces():
         assert f"--xla_gpu_{what}_combine_threshold_bytes={width * MIB}" in flags
 
 
-def test_fsdp_gets_its_arguments():
+def test_fsdp1_gets_its_arguments():
     made = choice("nccl", method="hsdp", shards=Sharded(), unit=1000)
-    [text] = export("pytorch", made).values()
+    [text] = export("fsdp=1", made).values()
     ast.parse(text)
     for line in (
         '"sharding_strategy": ShardingStrategy.HYBRID_SHARD,',
@@ -370,12 +370,62 @@ def test_fsdp_gets_its_arguments():
         ("fsdp", Sharded(units="model"), "policy = None"),
     ],
 )
-def test_fsdp_gets_groups_and_units(method, shards, line):
-    [text] = export("pytorch", choice("nccl", method=method, shards=shards, unit=9)).values()
+def test_fsdp1_gets_groups_and_units(method, shards, line):
+    [text] = export("fsdp=1", choice("nccl", method=method, shards=shards, unit=9)).values()
 
     assert compile(text, "simreduce_fsdp.py", "exec")
     assert line in text
     assert ("device_mesh" in text) is (shards.group == 2)
+
+
+@pytest.mark.parametrize(
+    ("method", "shards", "passes", "lines"),
+    [
+        ("fsdp", Sharding(), 1,
+         ("def wrap(model, blocks, **more):", '"reshard_after_forward": True,',
+          "# a unit for each block: fully_shard(block)")),
+        ("zero2", Sharding(), 2, ('"reshard_after_forward": False,',)),
+        ("fsdp", Sharding(reshard_after_forward=False), 2,
+         ("wrapped.set_requires_gradient_sync(False)", "wrapped.set_reshard_after_backward(True)")),
+        ("fsdp", Sharding(param_dtype=3, reduce_dtype=0), 1,
+         ("(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),", '"mp_policy": MixedPrec')),
+        ("hsdp", Sharding(), 1, ("    ways = 1, 8  # shards within groups of 8 GPUs",)),
+        ("hsdp", Sharding(group=2), 1, ("    ways = 4, 2  # shards within groups of 2 GPUs",)),
+        ("fsdp", Sharding(units="layers"), 1, ("  # a unit for each linear or norm layer",)),
+        ("fsdp", Sharding(units=36), 1, ("_runs(model, 9)  # a unit for each run of layers ",)),
+        ("fsdp", Sharding(units="model"), 1, ("units = []  # the whole model as one unit",)),
+        ("fsdp", Sharding(forward_prefetch=3), 1,
+         ("    ahead = 3  # set_modules_to_forward_prefetch: 3 of the next units",)),
+    ],
+)  # fmt: skip
+def test_fsdp2_gets_its_arguments(method, shards, passes, lines):
+    """What it does with them is in `validate/pytorch`."""
+    made = choice("nccl", method=method, shards=shards, unit=9, accumulate=passes)
+    [text] = export("pytorch", made).values()
+
+    assert compile(text, "simreduce_fsdp.py", "exec")
+    assert all(line in text for line in lines)
+    assert ("set_modules_to_forward_prefetch" in text) is (shards.forward_prefetch > 0)
+    assert ("init_device_mesh" in text) is (method == "hsdp")
+    assert ("def backward" in text) is (passes > 1 and method == "fsdp")
+
+
+@pytest.mark.parametrize(
+    ("target", "shards", "reason"),
+    [
+        ("pytorch", Sharding(backward_prefetch="none"), "ahead in a backward pass (pre), not none"),
+        ("pytorch", Sharding(limit_all_gathers=0), "FSDP2 takes no limit_all_gathers"),
+        ("fsdp=1", Sharding(forward_prefetch=2), "FSDP1 gathers at most 1 unit ahead"),
+        ("fsdp=1", Sharding(limit_all_gathers=3), "2 units or no limit, not 3"),
+    ],
+)
+def test_each_fsdp_says_what_only_the_other_can(target, shards, reason):
+    other = {"pytorch": "fsdp=1", "fsdp=1": "pytorch"}[target]
+    [found] = why_not(target, choice("nccl", method="fsdp", shards=shards, unit=9))
+
+    assert reason in found
+    if shards.limit_all_gathers != 3:
+        assert () == why_not(other, choice("nccl", method="fsdp", shards=shards, unit=9))
 
 
 def test_tensorflow_plans_a_choice_once_and_the_work_counts_each_time():

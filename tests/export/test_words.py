@@ -80,9 +80,9 @@ def test_of_one_tensor_nothing_is_said_of_buckets():
     ("units", "said"),
     [
         ("", ""),
-        ("layers", "a unit for each layer: fully_shard(layer)"),
+        ("layers", "a unit for each linear or norm layer"),
         ("model", "the whole model as one unit: fully_shard(model)"),
-        (4_000_000, "a unit for each module of 1,000,000 parameters or more"),
+        (4_000_000, "a unit for each run of layers with 1,000,000 parameters or more"),
     ],
 )
 def test_units_of_fsdp_are_said_as_what_is_wrapped(units, said):

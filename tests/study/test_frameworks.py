@@ -197,7 +197,7 @@ def test_a_single_call_says_that_its_advice_cannot_overlap(tmp_path):
             False,
             "fp16 (register_comm_hook(None, default_hooks.fp16_compress_hook))",
         ),
-        ("pytorch", "fsdp", True, "bf16 (MixedPrecision(reduce_dtype=torch.bfloat16))"),
+        ("pytorch", "fsdp", True, "bf16 (MixedPrecisionPolicy(reduce_dtype=torch.bfloat16))"),
         ("horovod", "ddp", True, "fp16 (compression=hvd.Compression.fp16)"),
         ("deepspeed", "zero3", True, 'bf16 ("communication_data_type": "bf16")'),
         ("megatron", "", True, "bf16 (--grad-reduce-in-bf16)"),

@@ -148,7 +148,7 @@ def networks(draw):
 
 def equal_paths(topology: Topology, path: tuple[str, ...]) -> list[tuple[str, ...]]:
     """All paths with the fewest hops that leave the network where `path` does, of those the widest,
-    and the quickest.
+    and the quickest. Ends with one way each into the network leave the choice to its switches.
     """
     inner = [name for name in NAMES if name.startswith("s")]
     parts: list[list[tuple[str, ...]]] = []
@@ -163,9 +163,14 @@ def equal_paths(topology: Topology, path: tuple[str, ...]) -> list[tuple[str, ..
         else:
             found = list(nx.all_shortest_paths(graph, path[at], path[stop]))
 
-        def merit(one):
+        exits, entries = graph.out_degree(path[at]), graph.in_degree(path[stop])
+        apart = exits == entries == 1 and stop > at + 1
+
+        def merit(one, apart=apart):
             links = [topology.router.link(*hop) for hop in itertools.pairwise(one)]
-            return -min(k.bandwidth for k in links), sum(round(k.latency * 1e6) for k in links)
+            links = links[1:-1] if apart else links
+            width = min((k.bandwidth for k in links), default=0.0)
+            return -width, sum(round(k.latency * 1e6) for k in links)
 
         best = min(map(merit, found))
         parts.append([tuple(one[1:]) for one in found if merit(one) == best])

@@ -448,7 +448,7 @@ def test_methods_and_how_they_share():
     assert MODEL.workload == several.replicated.job.model.workload
 
 
-ONE_OF = "must be one of ddp, zero1, zero2, zero3, fsdp, hsdp"
+ONE_OF = "must be one of ddp, zero1, zero2, zero3, fsdp, hsdp, fsdp2"
 A_UNIT = "must be blocks, layers, model or a size such as '64 MB'"
 
 
@@ -457,6 +457,7 @@ A_UNIT = "must be blocks, layers, model or a size such as '64 MB'"
     [
         ({"method": "fsp"}, f"step.method: {ONE_OF}, got 'fsp' (did you mean 'fsdp'?)"),
         ({"method": ["fsdp", "fsdp"]}, "step.method[1]: fsdp stands there twice"),
+        ({"method": ["fsdp", "fsdp2"]}, "step.method[1]: fsdp2 stands there twice"),
         ({"method": []}, f"step.method: {ONE_OF}, got []"),
         ({"sharding": {}}, 'step.sharding: is for a method; give one, such as method = "fsdp"'),
         ({"method": "fsdp", "sharding": {"group": 4}},
@@ -487,6 +488,11 @@ A_UNIT = "must be blocks, layers, model or a size such as '64 MB'"
 def test_faults_of_methods(table, says):
     """With the key, and the nearest spelling."""
     assert says in refused(batch=1, time="1 s", **table)
+
+
+def test_fsdp2_is_fsdp():
+    """PyTorch's `fully_shard` issues the same."""
+    assert ("fsdp",) == read(batch=1, time="1 s", method="fsdp2").methods
 
 
 def test_blocks_need_numbered_layers():

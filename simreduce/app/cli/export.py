@@ -24,7 +24,13 @@ from simreduce.computing.workers import pass_on
 from simreduce.errors import InputError, StrategyError, did_you_mean, escape
 from simreduce.export import check_mesh_target, export as files_for, find_target, why_not
 from simreduce.export.framework import Choice
-from simreduce.export.frameworks import FRAMEWORKS, LAUNCHERS, MESH_PROGRAMS, TRAINED, TUNED
+from simreduce.export.frameworks import (
+    FRAMEWORKS,
+    LAUNCHERS,
+    MESH_VERSIONS,
+    VERSIONS,
+    find_version,
+)
 from simreduce.files import write_folder
 from simreduce.files.formats.syntax import Faults
 from simreduce.planners.strategy import Strategy, parse_strategy
@@ -43,11 +49,13 @@ from simreduce.study.tune.search.targets import times_of
 from simreduce.study.tune.search.tune import advice_of, tune
 from simreduce.study.tune.steps import Pair, first_fit, rank_steps
 from simreduce.training import StepQuestion
-from simreduce.training.sharded import DDP
+from simreduce.training.sharded import DDP, SAME_METHODS
 from simreduce.training.simulation import MemoryFit
 
 _DEFAULTS = ("nccl", "nccl+ddp", "nccl+fusion", "ring", "collective", "hierarchical_copy")
 """Strategies for a topology, of which the first that the target has a setting for is taken."""
+
+_VERSIONS = ", ".join(version for each in FRAMEWORKS.values() for version in each.versions)
 
 _REASONS = 3
 """Why strategies have no setting, shown at most."""
@@ -88,12 +96,20 @@ def folder_option(name: str, about: str) -> Callable[[Any], Any]:
     metavar="NAME",
     help="Of a step with several methods, take this one; default: the first.",
 )
+@click.option(
+    "--for",
+    "version",
+    default=None,
+    metavar="PROGRAM=VERSION",
+    help=f"Write the files for a version: {_VERSIONS}; default: the first of a program.",
+)
 def export(
     faults: Faults,
     target: str,
     question: str,
     out: str | None,
     method: str | None,
+    version: str | None,
     algo: str | None,
     workers: int,
     **given: Any,
@@ -107,14 +123,17 @@ def export(
     `simreduce bench` takes. Without --algo, it is what `simreduce tune SCENARIO --target TARGET`
     finds. Where SCENARIO names its strategies, and for vllm, tensorrt_llm, flashinfer, msccl and
     mscclpp, it is the fastest of them that TARGET has a setting for. Of a step on a mesh, TARGET is
-    megatron, nemo, torchtitan or deepspeed.
+    megatron, nemo, torchtitan or deepspeed. Files are for the newest version asked, unless --for
+    names another.
     """
     meshes = is_scenario(question) and asks_for_meshes(question)
-    if not meshes:
-        faults.attempt("", find_target, target)
+    check = check_mesh_target if meshes else _check_target
+    known = faults.attempt("", check, target)
+    if known and version is not None:
+        target = faults.attempt("", find_version, known, version) or known
 
     if meshes:
-        files = _files_of_mesh(faults, target, question, given, workers)
+        files = _files_of_mesh(faults, known, target, question, given, workers)
     elif is_scenario(question):
         scenario, strategy = read_question_scenario(faults, question, algo, given)
         files = _files_of_scenario(target, scenario, strategy, method, workers)
@@ -124,6 +143,11 @@ def export(
         _print(files)
     else:
         show("\n".join(write_folder(out, files)))
+
+
+def _check_target(name: str) -> str:
+    """The name of what takes strategies or an order of nodes; StrategyError names the nearest."""
+    return find_target(name).name
 
 
 def hand_over(out: str | None, files: Mapping[str, str]) -> str:
@@ -223,7 +247,7 @@ def _files_of_scenario(
         if scenario.strategies is None:
             tried = tuple(map(parse_strategy, find_target(target).tried))
             scenario = replace(scenario, strategies=tried or None)
-        if scenario.strategies is None and target in TUNED:
+        if scenario.strategies is None and FRAMEWORKS[target].searched:
             return _best_files(target, scenario, method, workers)
         strategy, named = _fastest(target, scenario, method, workers)
     files = _files_of(target, choice_of(ask(scenario, strategy), scenario.step, named))
@@ -242,6 +266,8 @@ def _best_files(
         found = tune(scenario, target, workers=workers, progress=progress)
     pass_on(found.stopped)
     advises = f"simreduce tune {scenario.name} --target {target} advises"
+    if target in VERSIONS:
+        advises = f"a search for {target} advises"
     words = f"what {advises}"
     if method not in (None, found.advised.setting.method):
         rows = tuple(row for row in found.rows if row.setting.method == method)
@@ -261,17 +287,19 @@ def _best_files(
 
 
 def _files_of_mesh(
-    faults: Faults, target: str, question: str, given: Given, workers: int
+    faults: Faults, known: str | None, target: str, question: str, given: Given, workers: int
 ) -> Mapping[str, str]:
-    """The files of the fastest mesh that a program can run; says on stderr which that is."""
-    known = faults.attempt("", check_mesh_target, target)
+    """The files of the fastest mesh that a `known` program can run, in the version of the target;
+    says on stderr which that is.
+    """
     scenario = read_meshes(faults, question, given, ("algo", "method", "minbytes"), known)
+    scenario = replace(scenario, framework=target)
     with Progress("simulated or excluded {} of {} meshes", spares=True) as progress:
         ranking = rank_meshes(scenario, workers, progress.watch)
     pass_on(ranking.untried)
     if why := why_no_files(ranking):
         raise InputError(why)
-    job, title = ranking.job, MESH_PROGRAMS[target].title
+    job, title = ranking.job, MESH_VERSIONS[target].title
     say(f"{job.text}: the fastest that {title} can run")
     return files_of_mesh(ranking)
 
@@ -308,6 +336,7 @@ def _check_fit(
 
 def _method(step: StepQuestion | None, method: str | None) -> str:
     """The method of a step that is meant; StrategyError for one that it has not."""
+    method = SAME_METHODS.get(method or "", method)
     if method is not None and step is None:
         raise StrategyError(f"--method {method}: only a scenario with a [step] has methods")
     methods = step.methods if step else (DDP,)
@@ -333,7 +362,8 @@ def _fastest(
         reasons = [f"{each.text}: {why}" for each, whys in refused.items() for why in whys]
         able = any(not why for why in refused.values())
         named = tuple(s for s in named if able and not _refusals(target, scenario, methods, s))
-    asked = replace(scenario, strategies=named, framework=target if target in TRAINED else "")
+    framework = target if FRAMEWORKS[target].trains else ""
+    asked = replace(scenario, strategies=named, framework=framework)
     found = _recommend(target, asked, methods, method, workers)
     if found is None:
         fault = f"{scenario.name}: {title} has no setting for any of its strategies"

@@ -21,9 +21,10 @@ from simreduce.export.frameworks import (
     pytorch,
     serving,
     tensorflow,
+    torchtitan,
 )
 from simreduce.export.frameworks.horovod import thresholds
-from simreduce.export.frameworks.pytorch import PYTORCH, buckets
+from simreduce.export.frameworks.pytorch import FSDP1, buckets
 
 _PACKS = (1, 2, 3, 4, 6, 8, 12, 16)
 
@@ -39,7 +40,7 @@ ANY = Framework(
     modes=True,
     methods=tuple(METHODS),
     knobs={
-        **PYTORCH.knobs,
+        **FSDP1.knobs,
         "limit_all_gathers": (2, 3, 4, 0),
         "forward_prefetch": (0, 1, 2),
         "streams": (1, 2),
@@ -47,38 +48,41 @@ ANY = Framework(
 )  # fmt: skip
 
 
+_EVERY = (
+    nccl.NCCL,
+    pytorch.PYTORCH,
+    horovod.HOROVOD,
+    megatron.DEEPSPEED,
+    jax.JAX,
+    tensorflow.TENSORFLOW,
+    tensorflow.TF_CNN_BENCHMARKS,
+    serving.VLLM,
+    serving.TENSORRT_LLM,
+    serving.FLASHINFER,
+    ANY,
+    msccl.MSCCL,
+    mscclpp.MSCCLPP,
+    megatron.MEGATRON,
+    nemo.NEMO,
+    torchtitan.TORCHTITAN,
+    launchers.OPEN_MPI,
+    launchers.MPICH,
+    launchers.SLURM,
+    launchers.KUBERNETES,
+    launchers.TORCHRUN,
+)
+
 FRAMEWORKS: Mapping[str, Framework] = {
-    each.name: each
-    for each in (
-        nccl.NCCL,
-        pytorch.PYTORCH,
-        horovod.HOROVOD,
-        megatron.DEEPSPEED,
-        jax.JAX,
-        tensorflow.TENSORFLOW,
-        tensorflow.TF_CNN_BENCHMARKS,
-        serving.VLLM,
-        serving.TENSORRT_LLM,
-        serving.FLASHINFER,
-        ANY,
-        msccl.MSCCL,
-        mscclpp.MSCCLPP,
-        megatron.MEGATRON,
-        nemo.NEMO,
-        pytorch.TORCHTITAN,
-        launchers.OPEN_MPI,
-        launchers.MPICH,
-        launchers.SLURM,
-        launchers.KUBERNETES,
-        launchers.TORCHRUN,
-    )
+    each.name: each for newest in _EVERY for each in (newest, *newest.others)
 }
-"""By the names that commands take."""
+"""By the names that commands take, and those in other versions by these: `torchtitan=0.2`."""
+
+VERSIONS = tuple(each.name for newest in _EVERY for each in newest.others)
+"""The names of other versions than the newest."""
 
 USUAL = pytorch.PYTORCH.name
 """The framework that is tuned where nobody names one."""
 
-_EVERY = FRAMEWORKS.values()
 LAUNCHERS = tuple(each.name for each in _EVERY if each.starts_ranks)
 TARGETS = tuple(
     each.name for each in _EVERY if each.files is not no_files and not each.starts_ranks
@@ -88,7 +92,7 @@ TARGETS = tuple(
 TRAINED = tuple(name for name in TARGETS if FRAMEWORKS[name].trains)
 """Frameworks, and NCCL by itself, whose settings are recommended."""
 
-TUNED = tuple(each.name for each in _EVERY if each.packings or each.by_plans)
+TUNED = tuple(each.name for each in _EVERY if each.searched)
 """Whose settings `simreduce tune` searches."""
 
 MESH_PROGRAMS: Mapping[str, MeshProgram] = {
@@ -97,6 +101,25 @@ MESH_PROGRAMS: Mapping[str, MeshProgram] = {
     if each.mesh
 }
 """What trains on meshes, first what does nothing else."""
+
+MESH_VERSIONS: Mapping[str, MeshProgram] = {
+    name: each.mesh for name, each in FRAMEWORKS.items() if each.mesh
+}
+"""The same with those of other versions."""
+
+
+def find_version(name: str, version: str) -> str:
+    """The name of a framework in a version, which may be longer than those that are known:
+    `torchtitan=0.2.2`. InputError with what is known.
+    """
+    framework = FRAMEWORKS[name]
+    for known, each in framework.versions.items():
+        if f"{version}.".startswith(f"{known}."):
+            return each.name
+    words = f"--for {version}: {framework.title} has files for"
+    if not framework.versions:
+        raise InputError(f"{words} one version, whichever you name")
+    raise InputError(f"{words} {', '.join(framework.versions)}")
 
 
 def find_framework(

@@ -1,43 +1,40 @@
-"""PyTorch: arguments of DistributedDataParallel and FullyShardedDataParallel, as a module.
+"""PyTorch: arguments of DistributedDataParallel, fully_shard (FSDP2) and FullyShardedDataParallel
+(FSDP1), as a module.
 
 Names and meaning: torch 2.13, `torch/nn/parallel/distributed.py` (`BucketCapacityConfig`),
-`torch/distributed/algorithms/ddp_comm_hooks/default_hooks.py` and
+`torch/distributed/algorithms/ddp_comm_hooks/default_hooks.py`,
+`torch/distributed/fsdp/_fully_shard/` (public since 2.6) and
 `torch/distributed/fsdp/fully_sharded_data_parallel.py`. `bucket_cap_mb` may be a fraction; the cap
 of the first bucket is `torch.distributed._DEFAULT_FIRST_BUCKET_BYTES`, read while `bucket_cap_mb`
-is unset, and `bucket_cap_mb_list` has both since 2.13. Comments that name units say FSDP2's call
-(torch.distributed.fsdp.fully_shard, 2025-10,
-https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html).
+is unset, and `bucket_cap_mb_list` has both since 2.13.
+
+FSDP2 gathers the next unit of a backward pass before it computes one, and limits no all-gathers on
+the host (`_fsdp_param_group.py`): neither is told. `fully_shard` of a list makes one unit of it.
 
 Operators on tensors in its symmetric memory are in pytorch/pytorch
 torch/csrc/distributed/c10d/symm_mem/SymmetricMemory.cpp. Its calls of NCCL run symmetric kernels on
 tensors of a `MemPool` of the backend's `mem_allocator` that `register_mem_pool(pool, symm=True)`
 registers by ncclCommWindowRegister, from torch 2.9 on
 (docs.nvidia.com/megatron-core/developer-guide/0.20.0, core.allocator.vmm_symm_allocator).
-
-torchtitan: a job's TOML, by the names of `torchtitan/config/job_config.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from simreduce import dtypes
 from simreduce.export.framework import (
     REPLICATED,
     Choice,
     Framework,
-    MeshedJob,
-    MeshProgram,
     Shards,
     bucket_sizes,
     holding,
     like_nccl,
     not_by_nccl,
     not_gradients,
-    unwritten,
 )
-from simreduce.files.formats.syntax import toml_text
 from simreduce.planners.packing import (
     BytesPerPack,
     ConcatAndSplit,
@@ -57,11 +54,48 @@ _STRATEGIES = {
     "zero2": "SHARD_GRAD_OP", "zero3": "FULL_SHARD", "fsdp": "FULL_SHARD", "hsdp": "HYBRID_SHARD",
 }  # fmt: skip
 _PREFETCH = {"pre": "BACKWARD_PRE", "post": "BACKWARD_POST"}
+_FSDP2, _FSDP1 = "fsdp=2", "fsdp=1"
 
 
 def _refusals(choice: Choice) -> list[str]:
-    if choice.method != REPLICATED:
-        return not_by_nccl(choice) + _not_sharded(choice)
+    """Why DDP and FSDP2 have no setting for a choice."""
+    if choice.method == REPLICATED:
+        return _not_replicated(choice)
+    shards, can = choice.shards, f"FSDP1 ({_FSDP1}) has a choice"
+    prefetch, limit = (shards.backward_prefetch, shards.limit_all_gathers) if shards else ("pre", 2)
+    return [
+        *not_by_nccl(choice),
+        *_not_sharded(choice),
+        *holding(
+            {
+                f"FSDP2 always gathers ahead in a backward pass (pre), not {prefetch}; {can}": (
+                    prefetch != "pre"
+                ),
+                f"FSDP2 takes no limit_all_gathers, and this is {limit}; {can}": limit != 2,
+            }
+        ),
+    ]
+
+
+def _refusals_1(choice: Choice) -> list[str]:
+    """Why DDP and FSDP1 have no setting for a choice."""
+    if choice.method == REPLICATED:
+        return _not_replicated(choice)
+    shards = choice.shards
+    ahead, limit = (shards.forward_prefetch, shards.limit_all_gathers) if shards else (0, 0)
+    return [
+        *not_by_nccl(choice),
+        *_not_sharded(choice),
+        *holding(
+            {
+                f"FSDP1 gathers at most 1 unit ahead in a forward pass, not {ahead}": ahead > 1,
+                f"limit_all_gathers is 2 units or no limit, not {limit}": limit not in (0, 2),
+            }
+        ),
+    ]
+
+
+def _not_replicated(choice: Choice) -> list[str]:
     text = f"+{choice.resolved.packing}"
     alone = _has_alone(choice)
     found = {
@@ -77,17 +111,8 @@ def _refusals(choice: Choice) -> list[str]:
 
 
 def _not_sharded(choice: Choice) -> list[str]:
-    shards = choice.shards
-    ahead, limit = (shards.forward_prefetch, shards.limit_all_gathers) if shards else (0, 0)
-    return holding(
-        {
-            f"FSDP has no {choice.method}; DeepSpeed has, and FSDP has zero2 and zero3": (
-                choice.method not in _STRATEGIES
-            ),
-            f"FSDP gathers at most 1 unit ahead in a forward pass, not {ahead}": ahead > 1,
-            f"limit_all_gathers is 2 units or no limit, not {limit}": limit not in (0, 2),
-        }
-    )
+    why = f"FSDP has no {choice.method}; DeepSpeed has, and FSDP has zero2 and zero3"
+    return holding({why: choice.method not in _STRATEGIES})
 
 
 def _nearest(choice: Choice) -> list[str]:
@@ -206,14 +231,130 @@ def _passes(choice: Choice) -> list[str]:
     ]  # fmt: skip
 
 
+def _fully_shard(choice: Choice) -> str:
+    """A module with a function that shards a model by FSDP2.
+
+    The root stays gathered until its backward pass has ended.
+    """
+    shards, mesh = choice.shards, _mesh_2(choice)
+    stays = choice.method == "zero2" or (shards is not None and not shards.reshard_after_forward)
+    precision = _precision(shards, "MixedPrecisionPolicy")
+    mixed, ahead = precision != "None", shards.forward_prefetch if shards else 0
+    arguments = {
+        "reshard_after_forward": str(not stays),
+        **({"mp_policy": precision} if mixed else {}),
+    }
+    rule = shards.units if shards else ""
+    by_size = isinstance(rule, int)
+    given, what, units, note = _units_2(rule, choice.unit)
+    imported = [*["MixedPrecisionPolicy"] * mixed, "fully_shard"]
+    return "\n".join([
+        f'"""{choice.title}."""', "",
+        *["import torch"] * mixed,
+        *["from torch.distributed.device_mesh import init_device_mesh"] * bool(mesh),
+        f"from torch.distributed.fsdp import {', '.join(imported)}",
+        "", *_table(arguments), "", "",
+        f"def wrap({', '.join(('model', *given, '**more'))}):",
+        f'    """The model in units: {what}."""', *mesh,
+        f"    units = {units}  # {note}",
+        "    for unit in reversed(units):",
+        "        fully_shard(unit, **ARGUMENTS, **more)",
+        '    fully_shard(model, **{**ARGUMENTS, "reshard_after_forward": False}, **more)',
+        *_ahead(ahead, by_size=by_size),
+        "    return model", *(_RUNS if by_size else ()), *_passes_2(choice, stays=stays), "",
+    ])  # fmt: skip
+
+
+def _units_2(rule: str | int, unit: int) -> tuple[tuple[str, ...], str, str, str]:
+    """What a function that shards a model is given, what it does, its units, and what they are."""
+    if isinstance(rule, int):
+        what = f"for each run of layers with {unit:,} parameters or more"
+        return (), f"one {what}", f"_runs(model, {unit})", f"a unit {what}"
+    if rule == "model":
+        return (), "one", "[]", "the whole model as one unit: fully_shard(model)"
+    if rule == "layers":
+        own = "next(m.parameters(recurse=False), None) is not None"
+        units = f"[m for m in model.modules() if {own}]"
+        what = "one for each module with parameters of its own"
+        return (), what, units, "a unit for each linear or norm layer"
+    what = "one for each module of the classes `blocks`, and one for the rest"
+    units = "[m for m in model.modules() if isinstance(m, tuple(blocks))]"
+    return ("blocks",), what, units, "a unit for each block: fully_shard(block)"
+
+
+_RUNS = '''
+
+def _runs(model, least):
+    """Modules with parameters of their own, in runs of so many parameters or more."""
+    runs, held = [], least
+    for module in model.modules():
+        own = sum(each.numel() for each in module.parameters(recurse=False))
+        if own and held >= least:
+            runs, held = [*runs, []], 0
+        if own:
+            runs[-1].append(module)
+            held += own
+    return runs'''.splitlines()
+
+
+def _ahead(count: int, *, by_size: bool) -> list[str]:
+    """What gathers units ahead in a forward pass, in the order in which a model has them."""
+    if not count:
+        return []
+    note = f"set_modules_to_forward_prefetch: {count} of the next units"
+    first = "[model, *(unit[0] for unit in units)]" if by_size else "[model, *units]"
+    return [
+        f"    ahead = {count}  # {note}",
+        f"    order = {first}",
+        "    for i, unit in enumerate(order):",
+        "        unit.set_modules_to_forward_prefetch(order[i + 1 : i + 1 + ahead])",
+    ]
+
+
+def _mesh_2(choice: Choice) -> list[str]:
+    """The mesh of replicas and shards, whose names FSDP2 asks for."""
+    if choice.method != "hsdp":
+        return []
+    layout = choice.setup.layout
+    group = (choice.shards.group if choice.shards else 0) or len(layout.tasks[0])
+    return [
+        f"    ways = {layout.n // group}, {group}  # shards within groups of {group} GPUs",
+        '    if "mesh" not in more:',
+        '        names = ("replicate", "shard")',
+        '        more["mesh"] = init_device_mesh("cuda", ways, mesh_dim_names=names)',
+    ]
+
+
+def _passes_2(choice: Choice, *, stays: bool) -> list[str]:
+    """As `_passes`; ZeRO's stages reduce in every pass."""
+    if choice.accumulate == 1 or choice.method in ("zero2", "zero3"):
+        return []
+
+    def switch(on: bool) -> list[str]:
+        calls = ["requires_gradient_sync", *["reshard_after_backward"] * stays]
+        return [f"    wrapped.set_{call}({on})" for call in calls]
+
+    return [
+        "", "",
+        "def backward(wrapped, losses):",
+        f'    """Add up the gradients of {choice.accumulate} losses, which functions return, and',
+        "    reduce them with the last.", '    """',
+        "    *others, last = losses", *switch(False),
+        "    for loss in others:",
+        "        loss().backward()",
+        *switch(True),
+        "    last().backward()",
+    ]  # fmt: skip
+
+
 def _fsdp(choice: Choice) -> str:
-    """A module with a function that wraps a model in shards."""
+    """A module with a function that wraps a model in shards by FSDP1."""
     shards, kind = choice.shards, _STRATEGIES[choice.method]
     if shards and not shards.reshard_after_forward:
         kind = "_HYBRID_SHARD_ZERO2" if choice.method == "hsdp" else "SHARD_GRAD_OP"
     mesh = _mesh(choice)
     prefetch = _PREFETCH.get(shards.backward_prefetch if shards else "pre")
-    precision = _precision(shards)
+    precision = _precision(shards, "MixedPrecision")
     mixed = precision != "None"
     arguments = {
         "sharding_strategy": f"ShardingStrategy.{kind}",
@@ -244,8 +385,7 @@ def _fsdp(choice: Choice) -> str:
 def _wrap(rule: str | int, unit: int) -> list[str]:
     """The head of the function that wraps a model, up to its policy and what that means.
 
-    The words name FSDP2's call, which most programs type today. Sizes say nothing of blocks: the
-    root may be larger than each of them.
+    Sizes say nothing of blocks: the root may be larger than each of them.
     """
     if isinstance(rule, int):
         least = f"{unit:,} parameters or more"
@@ -258,14 +398,14 @@ def _wrap(rule: str | int, unit: int) -> list[str]:
     if rule == "model":
         return [
             "def wrap(model, **more):", '    """The model as one unit."""',
-            "    policy = None  # the whole model as one unit: fully_shard(model)",
+            "    policy = None  # the whole model as one unit",
         ]  # fmt: skip
-    what = "layer" if rule == "layers" else "block"
+    what = "linear or norm layer" if rule == "layers" else "block"
     which = ", those of its layers" if rule == "layers" else ""
     return [
         "def wrap(model, blocks, **more):",
         f'    """The model in units: one for each module of the classes `blocks`{which}."""',
-        f"    policy = ModuleWrapPolicy(blocks)  # a unit for each {what}: fully_shard({what})",
+        f"    policy = ModuleWrapPolicy(blocks)  # a unit for each {what}",
     ]
 
 
@@ -278,12 +418,12 @@ def _mesh(choice: Choice) -> list[str]:
     return [f'    more.setdefault("device_mesh", {mesh})  # shards within groups of {group} GPUs']
 
 
-def _precision(shards: Shards | None) -> str:
+def _precision(shards: Shards | None, name: str) -> str:
     if shards is None or (shards.param_dtype is None and shards.reduce_dtype is None):
         return "None"
     given = {"param_dtype": shards.param_dtype, "reduce_dtype": shards.reduce_dtype}
     known = (f"{key}=torch.{dtypes.NAMES[code]}" for key, code in given.items() if code is not None)
-    return f"MixedPrecision({', '.join(known)})"
+    return f"{name}({', '.join(known)})"
 
 
 def buckets(workload: Workload) -> list[tuple[str, int]]:
@@ -301,16 +441,29 @@ def buckets(workload: Workload) -> list[tuple[str, int]]:
     return [*found, (VIEW, 0)]
 
 
-PYTORCH = Framework(
+def _files(
+    fsdp: Callable[[Choice], str],
+) -> Callable[[Choice], Mapping[str, str]]:
+    """The files of a choice, with this writer of sharded methods."""
+
+    def write(choice: Choice) -> Mapping[str, str]:
+        if choice.method == REPLICATED:
+            return {"simreduce_ddp.py": _ddp(choice)}
+        return {"simreduce_fsdp.py": fsdp(choice)}
+
+    return write
+
+
+_HOOK = "register_comm_hook(None, default_hooks.{half}_compress_hook)"
+_STAY: Mapping[str, Sequence[object]] = {"reshard_after_forward": (True, False)}
+
+_NEWEST = Framework(
     "pytorch",
     "PyTorch",
-    lambda choice: (
-        {"simreduce_ddp.py": _ddp(choice)}
-        if choice.method == REPLICATED
-        else {"simreduce_fsdp.py": _fsdp(choice)}
-    ),
+    _files(_fully_shard),
     _refusals,
     _nearest,
+    version=_FSDP2,
     default=lambda _: "nccl+ddp",
     switches={
         "nccl": "torch.distributed.all_reduce",
@@ -322,68 +475,27 @@ PYTORCH = Framework(
     published=2020,
     packings=buckets,
     half=True,
-    in_half={
-        REPLICATED: "register_comm_hook(None, default_hooks.{half}_compress_hook)",
-        "": "MixedPrecision(reduce_dtype=torch.{dtype})",
-    },
+    in_half={REPLICATED: _HOOK, "": "MixedPrecisionPolicy(reduce_dtype=torch.{dtype})"},
     accumulation="no_sync() for {} passes",
     methods=(REPLICATED, "fsdp", "hsdp"),
     named=("zero2", "zero3"),
+    knobs={**_STAY, "forward_prefetch": (0, 1, 2)},
+)
+
+FSDP1 = replace(
+    _NEWEST,
+    name=_FSDP1,
+    version="",
+    files=_files(_fsdp),
+    refusals=_refusals_1,
+    published=0,
+    in_half={REPLICATED: _HOOK, "": "MixedPrecision(reduce_dtype=torch.{dtype})"},
     knobs={
-        "reshard_after_forward": (True, False),
+        **_STAY,
         "backward_prefetch": (*_PREFETCH, "none"),
         "limit_all_gathers": (2, 0),
         "forward_prefetch": (0, 1),
     },
 )
 
-
-_SCHEDULES = {
-    "gpipe": "GPipe",
-    "1f1b": "1F1B",
-    "interleaved": "Interleaved1F1B",
-    "zero_bubble": "InterleavedZeroBubble",
-    "zbv": "ZBVZeroBubble",
-    "dualpipe": "DualPipeV",
-}
-
-
-def _files(job: MeshedJob) -> dict[str, str]:
-    shared, replicas, pp = job.optimizer != "replicated", job.mesh.dp, job.mesh.pp
-    pipeline = {
-        "pipeline_parallel_schedule": _SCHEDULES.get(job.schedule),
-        "pipeline_parallel_microbatch_size": job.micro_batch,
-        "pipeline_parallel_layers_per_stage": job.shape.blocks // (pp * job.virtual),
-        "pipeline_parallel_first_stage_less_layers": 0,
-        "pipeline_parallel_last_stage_less_layers": 0,
-    }
-    tables: dict[str, dict[str, Any]] = {
-        "training": {
-            "local_batch_size": job.micro_batch * (job.micros if pp > 1 else 1),
-            "global_batch_size": job.global_batch,
-            "seq_len": job.sequence,
-        },
-        "parallelism": {
-            "data_parallel_replicate_degree": 1 if shared else replicas,
-            "data_parallel_shard_degree": replicas if shared else 1,
-            "tensor_parallel_degree": job.mesh.tp,
-            "context_parallel_degree": job.mesh.cp,
-            "expert_parallel_degree": job.mesh.ep,
-            "pipeline_parallel_degree": pp,
-            **(pipeline if pp > 1 else {}),
-        },
-        "activation_checkpoint": {"mode": job.recompute},
-    }
-    return {"torchtitan.toml": toml_text(tables).lstrip()}
-
-
-def _limits(title: str, job: MeshedJob) -> dict[str, bool]:
-    every = f"{title} takes every token: leave capacity_factor out"
-    return {every: bool(job.capacity)} | unwritten(title, job)
-
-
-TORCHTITAN = Framework(
-    "torchtitan",
-    "torchtitan",
-    mesh=MeshProgram("torchtitan", _files, _limits, schedules=tuple(_SCHEDULES)),
-)
+PYTORCH = replace(_NEWEST, others=(FSDP1,))

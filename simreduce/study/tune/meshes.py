@@ -18,7 +18,7 @@ from simreduce.computing.workers import Watch, as_piece, pass_on, unwatched
 from simreduce.engine import AtLeast
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
-from simreduce.export.frameworks import MESH_PROGRAMS
+from simreduce.export.frameworks import MESH_PROGRAMS, MESH_VERSIONS
 from simreduce.study.advice import Advised, Option, decide, too_little
 from simreduce.study.frameworks import MISFIT, half_words
 from simreduce.study.ranking import (
@@ -155,7 +155,7 @@ class MeshRanking(StepRows[Meshes]):
         node = len(self.scenario.setup.layout.tasks[0])
         name = self.scenario.framework
         for words, job in _smaller(self.job, node):
-            able = not (name and MESH_PROGRAMS[name].why_not(job))
+            able = not (name and MESH_VERSIONS[name].why_not(job))
             if able and _fits(job, self.memory):
                 return f"{words} ({units.format_size(max(_needs(job)))} a GPU)"
         return ""
@@ -292,7 +292,7 @@ def _split_by_framework(scenario: Meshes) -> tuple[list[MeshJob], list[tuple[str
     jobs, name = scenario.question.jobs, scenario.framework
     if not name:
         return [*jobs], []
-    looked_at = [(job, MESH_PROGRAMS[name].why_not(job)) for job in jobs]
+    looked_at = [(job, MESH_VERSIONS[name].why_not(job)) for job in jobs]
     able = [job for job, why in looked_at if not why]
     if not able:
         found = dict.fromkeys(each for _, why in looked_at for each in why)
@@ -386,14 +386,14 @@ def programs_for(job: MeshJob) -> list[str]:
 
 def files_of_mesh(ranking: MeshRanking) -> Mapping[str, str]:
     """The files of the best step for the scenario's framework, by name."""
-    return MESH_PROGRAMS[ranking.scenario.framework].export(ranking.job)
+    return MESH_VERSIONS[ranking.scenario.framework].export(ranking.job)
 
 
 def why_no_files(ranking: MeshRanking) -> str:
     """Why no mesh is there to train on; "" if there is one."""
     if not ranking.recommended.misfit:
         return ""
-    title = MESH_PROGRAMS[ranking.scenario.framework].title
+    title = MESH_VERSIONS[ranking.scenario.framework].title
     return f"{ranking.scenario.name}: what {title} can run needs more memory than a GPU has"
 
 

@@ -19,10 +19,11 @@ A unit has the layers whose parameters are gathered together.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate, groupby
+from types import MappingProxyType
 
 from simreduce import dtypes, units
 from simreduce.computing import grouped
@@ -174,19 +175,24 @@ DDP = "ddp"
 """The method without shards."""
 
 
-def some_of(known: Sequence[str], words: str = "one of") -> OneOrMore[str]:
-    """One of some words, or a list of them."""
+def some_of(
+    known: Sequence[str], words: str = "one of", same: Mapping[str, str] = MappingProxyType({})
+) -> OneOrMore[str]:
+    """One of some words, or a list of them; some are the `same` as others."""
 
     def read(value: object) -> str:
         if isinstance(value, str) and value in known:
-            return value
+            return same.get(value, value)
         near = did_you_mean(value, known) if isinstance(value, str) else ""
         raise ValueError(f"must be one of {', '.join(known)}, got {quote(value)}{near}")
 
     return OneOrMore(Scalar(f"{words} {', '.join(known)}", {"enum": list(known)}, read))
 
 
-METHODS_KIND = some_of((DDP, *METHODS))
+SAME_METHODS: Mapping[str, str] = {"fsdp2": FSDP}
+"""Other names of methods: PyTorch's `fully_shard` issues what FullyShardedDataParallel does."""
+
+METHODS_KIND = some_of((DDP, *METHODS, *SAME_METHODS), same=SAME_METHODS)
 
 
 def method_rules(values: FieldValues) -> Sequence[tuple[str, object, str]]:

@@ -68,11 +68,20 @@ forward_prefetch = 1
 """,
         "utf-8",
     )
-    fsdp = simreduce("export", "pytorch", path, "--algo", "nccl").out
-    assert "ShardingStrategy.FULL_SHARD" in fsdp
-    assert '"forward_prefetch": True' in fsdp
-    assert "MixedPrecision(param_dtype=torch.bfloat16)" in fsdp
-    assert "of 2 losses" in fsdp
+    words = {
+        "fsdp=2": ("fully_shard(unit", "ahead = 1", "MixedPrecisionPolicy(param_dtype="),
+        "fsdp=1": (
+            "Strategy.FULL_SHARD",
+            '"forward_prefetch": True',
+            "MixedPrecision(param_dtype=",
+        ),
+    }
+    for version, said in words.items():
+        fsdp = simreduce("export", "pytorch", path, "--algo", "nccl", "--for", version).out
+        assert all(each in fsdp for each in (*said, "of 2 losses"))
+    newest = simreduce("export", "pytorch", path, "--algo", "nccl", "--method", "fsdp2").out
+    assert newest == simreduce("export", "pytorch", path, "--algo", "nccl").out
+    assert "fully_shard(unit" in newest
     found = json.loads(
         simreduce("export", "deepspeed", path, "--algo", "nccl", "--method", "zero2").out
     )
@@ -120,6 +129,8 @@ def test_a_scenario_without_strategies_gives_what_tune_finds(simreduce, tmp_path
         assert f": what simreduce tune own --target {target} advises\n" in found.err
         written = [{each.name: each.read_text() for each in Path(o).iterdir()} for o in out]
         assert written[0] == written[1] != {}
+    older = simreduce("export", "pytorch", path, "--workers", "1", "--for", "fsdp=1")
+    assert ": what a search for fsdp=1 advises\n" in older.err
     with_method = simreduce("export", "horovod", path, "--method", "fsdp")
     assert "--method fsdp: the step has ddp" in with_method.err
 
@@ -155,6 +166,9 @@ def test_faults_name_what_is_meant(simreduce, scenario, tmp_path):
     assert found.status == 2
     assert "unknown target 'pytroch' (did you mean 'pytorch'?)" in found.err
     assert "is in no folder that is there" in found.err
+    found = simreduce("export", "horovod", "switch:4", "--for", "horovod=0.28", "--gpus", "x")
+    assert "--for horovod=0.28: Horovod has files for one version, whichever you name" in found.err
+    assert "--gpus" in found.err
     found = simreduce("export", "pytorch", scenario, "--algo", "ring", "-b", "1M")
     assert "-b: " in found.err
     found = simreduce("export", "pytorch", scenario, "--algo", "ring")
@@ -250,7 +264,7 @@ method = ["ddp", "fsdp"]
         "utf-8",
     )
     found = simreduce("export", "pytorch", path, "--method", "fsdp")
-    assert "ShardingStrategy.FULL_SHARD" in found.out
+    assert "fully_shard(unit" in found.out
     assert (
         "fsdp, nccl: the fastest by --method fsdp; step advises for PyTorch: Keep PyTorch's"
         " defaults (DDP): a step takes " in found.err

@@ -58,10 +58,7 @@ OTHERS = {
     ),
     "06-step-alexnet-pcie": "Set gradient_as_bucket_view=True (DDP)",
     "08-step-fsdp-or-ddp": "Set bucket_cap_mb=212 (DDP)",
-    "09-step-does-not-fit": (
-        "Set sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, a unit for each module of 66,060,288"
-        " parameters or more (FSDP)"
-    ),
+    "09-step-does-not-fit": "Set reshard_after_forward=False (FSDP)",
     "11-step-deepspeed": (
         "Set reduce_bucket_size=55574528, allgather_bucket_size=55574528 (ZeRO-1)"
     ),

@@ -77,8 +77,32 @@ def test_files_go_to_a_folder(simreduce, scenario, tmp_path):
     status, out, _ = simreduce("tune", scenario('framework = "torchtitan"'), "--out", folder)
 
     assert 0 == status
-    assert str(folder / "torchtitan.toml") == out.splitlines()[-1]
-    assert "tensor_parallel_degree" in (folder / "torchtitan.toml").read_text("utf-8")
+    assert str(folder / "torchtitan.args") == out.splitlines()[-1]
+    assert "tensor_parallel_degree" in (folder / "torchtitan.args").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("version", "file", "setting"),
+    [
+        ("torchtitan=0.2", "torchtitan.toml", "tensor_parallel_degree = 2"),
+        ("torchtitan=0.3", "torchtitan.args", "--training.seq_len 512"),
+        ("torchtitan=main", "torchtitan.args", "--training.max_context_length 512"),
+    ],
+)
+def test_files_are_for_a_version(simreduce, scenario, tmp_path, version, file, setting):
+    path, folder = scenario(mesh='"tp=2"'), tmp_path / "found"
+    status, _, err = simreduce("export", "torchtitan", path, "--for", version, "--out", folder)
+
+    assert 0 == status
+    assert "the fastest that torchtitan can run" in err
+    assert setting in (folder / file).read_text("utf-8")
+
+
+def test_a_version_that_is_not_known_is_refused_with_those_that_are(simreduce, scenario):
+    refused = simreduce("export", "torchtitan", scenario(), "--for", "torchtitan=0.1")
+
+    assert (2, "") == (refused.status, refused.out)
+    assert "has files for torchtitan=0.3, torchtitan=0.2, torchtitan=main\n" in refused.err
 
 
 def test_the_document_has_a_page(simreduce, scenario, tmp_path):

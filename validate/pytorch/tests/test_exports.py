@@ -58,11 +58,13 @@ def _workload(name: str) -> Workload:
     return Workload(name, tuple(Gradient(path, p.numel()) for path, p in make().named_parameters()))
 
 
-def _trained(tmp_path: Path, world: int, cases: list[tuple[str, Choice]]) -> list[dict]:
+def _trained(
+    tmp_path: Path, world: int, cases: list[tuple[str, Choice]], target: str = "pytorch"
+) -> list[dict]:
     """What `run` found for each model and choice."""
     modules = []
     for i, (name, choice) in enumerate(cases):
-        [(file, text)] = export("pytorch", choice).items()
+        [(file, text)] = export(target, choice).items()
         place = tmp_path / str(i) / file
         place.parent.mkdir()
         place.write_text(text, "utf-8")
@@ -107,7 +109,7 @@ def test_ddp_has_the_predicted_buckets_of_a_model_whose_convolutions_have_biases
     assert len(found["buckets"]) == 6
 
 
-def test_fsdp_takes_the_arguments_and_updates_parameters_right(tmp_path):
+def test_fsdp1_takes_the_arguments_and_updates_parameters_right(tmp_path):
     workload = _workload("transformer")
     cases = [
         (
@@ -121,5 +123,5 @@ def test_fsdp_takes_the_arguments_and_updates_parameters_right(tmp_path):
         for method, units in (("zero2", "blocks"), ("fsdp", "blocks"), ("fsdp", workload.elements))
     ]  # fmt: skip
 
-    for each in _trained(tmp_path, 4, cases):
+    for each in _trained(tmp_path, 4, cases, "fsdp=1"):
         assert each["error"] < 1e-3
