@@ -27,6 +27,7 @@ from simreduce.engine.lowering import lower
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.result import Floors
 from simreduce.engine.runtime import Software
+from simreduce.engine.simulator import step_cost
 from simreduce.errors import InputError
 from simreduce.plan import Contract, Executor, Kind, PlanBuilder
 from simreduce.plan.ops import count_blocks
@@ -578,8 +579,9 @@ def _check_blame(scene: SimulationInput, result: Result) -> None:
         Resources.of(scene.topology, scene.calibration),
     )  # fmt: skip
     freed = np.where(lowered.by_op.holds, result.finish, result.start + lowered.by_op.overhead)
-    release = np.zeros(len(scene.plan))
-    release[scene.plan.kind == Kind.INPUT] = scene.ready
+    cost = step_cost(scene.plan, scene.topology, scene.runtime, scene.calibration)
+    release = np.full(len(scene.plan), cost)
+    release[scene.plan.kind == Kind.INPUT] += scene.ready
     for op, blamed in enumerate(result.blame.tolist()):
         if blamed < 0:
             assert (
