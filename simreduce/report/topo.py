@@ -415,11 +415,8 @@ GRAPHS = Document(
 
 MATRICES = Document(
     "topo-import-p2p",
-    "`simreduce topo import` of what p2pBandwidthLatencyTest printed.",
-    Key(
-        "program", one_of("p2pBandwidthLatencyTest"), "What wrote the file.",
-        lambda _: "p2pBandwidthLatencyTest",
-    ),
+    "`simreduce topo import` of what p2pBandwidthLatencyTest or nvbandwidth printed.",
+    Key("program", one_of("p2pBandwidthLatencyTest", "nvbandwidth"), "What wrote the file.", "0"),
     Key(
         "matrices",
         list_of(
@@ -440,7 +437,7 @@ MATRICES = Document(
             )
         ),
         "The matrices, in the order of the file.",
-        ITSELF,
+        "1",
     ),
     command="topo import",
 )  # fmt: skip

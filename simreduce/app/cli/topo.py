@@ -44,7 +44,7 @@ from simreduce.app.cli.setups import (
 from simreduce.computing import group_by
 from simreduce.engine import Calibration
 from simreduce.engine.calibrate import load_calibration
-from simreduce.engine.calibrate.fit import read_nccl_logs, read_p2p_test
+from simreduce.engine.calibrate.fit import NVBANDWIDTH, read_nccl_logs, read_p2p_test
 from simreduce.errors import InputError, TopologyError, near_or_all
 from simreduce.files import STDOUT, exists, read_text
 from simreduce.files.formats.documents import Document
@@ -169,15 +169,17 @@ def import_(faults: Faults, file: str, **given: Any) -> None:
     JSON).
 
     FILE is what `nvidia-smi topo -m`, `rocm-smi --showtopo` or `amd-smi topology` prints, NCCL's or
-    RCCL's topology or graph XML, or the output of p2pBandwidthLatencyTest, nccl-tests or
-    rccl-tests; its content says which.
+    RCCL's topology or graph XML, or the output of p2pBandwidthLatencyTest, nvbandwidth, nccl-tests
+    or rccl-tests; its content says which.
     """
     text = read_text(Path(file), InputError)
     if not text.strip():
         raise InputError(f"{file}: is empty")
     read = _reader(text)
     if read is None:
-        raise InputError(f"{file}: none of {_READ}; a machine file needs no import")
+        why = _named(text)
+        whole = f"is {why}" if why else f"none of {_READ}; a machine file needs no import"
+        raise InputError(f"{file}: {whole}")
     given = {name: value for name, value in given.items() if value not in (None, ())}
     unknown = [name for name in given if name not in inspect.signature(read).parameters]
     refuse(faults, unknown, f"says nothing about {file}, which is another kind of file")
@@ -189,17 +191,35 @@ def import_(faults: Faults, file: str, **given: Any) -> None:
 
 _READ = (
     "`nvidia-smi topo -m`, `rocm-smi --showtopo`, `amd-smi topology`, NCCL or RCCL XML, "
-    "p2pBandwidthLatencyTest, nccl-tests and rccl-tests"
+    "p2pBandwidthLatencyTest, nvbandwidth, nccl-tests and rccl-tests"
 )
+_P2P_STATUS = r"(?m)^\s*GPU\d+(\s+(X|OK|CNS|GNS|TNS|NS|U))+\s*$"
+_NAMED = {
+    _P2P_STATUS: (
+        "what `nvidia-smi topo -p2p` prints, which pairs may copy and not how they are linked; "
+        "bring `nvidia-smi topo -m`"
+    ),
+    r"(?m)^# OSU ": "a table of OSU's benchmarks, of MPI; bring what nccl-tests prints",
+    r"NCCL INFO": (
+        "a log of NCCL; bring the file that it writes with NCCL_TOPO_DUMP_FILE, or for `simreduce "
+        "replay` a log with NCCL_DEBUG_SUBSYS=COLL"
+    ),
+}
+"""Files that people hand over, by what they have, and what to bring instead."""
+
+
+def _named(text: str) -> str:
+    """What a file is that is not read; "" if that is not known."""
+    return next((words for known, words in _NAMED.items() if re.search(known, text)), "")
 
 
 def _reader(text: str) -> Callable[..., str] | None:
     """The function that turns a text into a file of ours, by its content."""
     if text.lstrip("\ufeff \t\r\n").startswith("<"):
         return _import_graphs if "<graphs" in text else _import_xml
-    if "Matrix" in text and "P2P" in text:
+    if ("Matrix" in text and "P2P" in text) or NVBANDWIDTH in text:
         return _import_p2p
-    if table_reader(text):
+    if table_reader(text) and not re.search(_P2P_STATUS, text):
         return _import_table
     return _import_nccl_tests if re.search(r"\bbusbw\b", text) else None
 
@@ -245,7 +265,8 @@ def _import_graphs(text: str, name: str) -> str:
 
 
 def _import_p2p(text: str, name: str) -> str:
-    return json_text(MATRICES.write(read_p2p_test(text, name)))
+    program = "nvbandwidth" if NVBANDWIDTH in text else "p2pBandwidthLatencyTest"
+    return json_text(MATRICES.write((program, read_p2p_test(text, name))))
 
 
 def _import_nccl_tests(text: str, name: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
@@ -354,14 +354,36 @@ class MeasuredRow:
     collective: str = ""
 
 
+NVBANDWIDTH = "memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)"
+"""What nvbandwidth (0.8) prints above a matrix of copies between GPUs, all with peer access."""
+_ONE_WAY = re.compile(r"Running (device_to_device_memcpy_(read|write)_ce)\.")
+
+
+def _read_nvbandwidth(lines: Sequence[str], faults: Faults) -> Iterator[MeasuredMatrix]:
+    """Matrices of copies in one direction; those of other tests are left out."""
+    running = None
+    for number, line in enumerate(lines):
+        running = (_ONE_WAY.match(line) or running) if line.startswith("Running ") else running
+        if line.strip() != NVBANDWIDTH or not running:
+            continue
+        # Its heads have no corner, and its diagonals no figures.
+        head = ["GPU", *lines[number + 1].split()] if number + 1 < len(lines) else []
+        table = (line.replace("N/A", "-") for line in lines[number + 2 : number + 1 + len(head)])
+        rows, fault = _matrix([" ".join(head), *table])
+        if faults.check(not fault, f"line {number + 1}", fault):
+            scaled = (tuple(cell and cell * 1e9 for cell in row) for row in rows)
+            yield MeasuredMatrix("one_way", True, running[2] == "read", tuple(scaled))
+        running = None
+
+
 def read_p2p_test(text: str, name: str) -> tuple[MeasuredMatrix, ...]:
-    """The matrices of a log; CPU latencies are left out.
+    """The matrices of a log, or of nvbandwidth's; CPU latencies are left out.
 
     Raises `CalibrationError` with every fault.
     """
     faults = Faults(name)
-    found: list[MeasuredMatrix] = []
     lines = text.splitlines()
+    found = [*_read_nvbandwidth(lines, faults)]
     for number, line in enumerate(lines):
         title = next((key for key in _TITLES if key in line), None)
         if title is None or "Matrix" not in line:
@@ -376,7 +398,9 @@ def read_p2p_test(text: str, name: str) -> tuple[MeasuredMatrix, ...]:
             for i, row in enumerate(rows)
         )
         found.append(MeasuredMatrix(kind, peers, "(P2P Reads)" in line, scaled))
-    faults.check(found or faults.problems, "", "no matrix of p2pBandwidthLatencyTest in it")
+    faults.check(
+        found or faults.problems, "", "no matrix of p2pBandwidthLatencyTest or nvbandwidth in it"
+    )
     faults.check(
         len({len(matrix.rows) for matrix in found}) <= 1,
         "",

@@ -260,3 +260,22 @@ def test_import_and_export_write_files(simreduce, tmp_path):
     source.write_text(P2P)
     assert (0, "", "") == simreduce("topo", "import", source, "-o", path)
     assert simreduce("topo", "import", source).out == path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            " \tGPU0\tGPU1\n GPU0\tX\tOK\n GPU1\tCNS\tX\n\nLegend:\n",
+            "is what `nvidia-smi topo -p2p` prints, which pairs may copy and not how they are",
+        ),
+        ("# OSU MPI-CUDA Allreduce Latency Test v7.3\n4  8.12\n", "is a table of OSU's benchmarks"),
+        ("n1:1:2 [0] NCCL INFO === System : maxBw 24.0 ===\n", "NCCL_TOPO_DUMP_FILE"),
+    ],
+)
+def test_what_is_not_read_is_called_by_its_name(simreduce, tmp_path, text, words):
+    (tmp_path / "given.txt").write_text(text, "utf-8")
+    refused = simreduce("topo", "import", tmp_path / "given.txt")
+
+    assert (refused.status, refused.out) == (2, "")
+    assert words in refused.err

@@ -52,7 +52,7 @@ def test_a_table_from_before_roots():
 
 
 def test_documents_have_units_in_their_keys():
-    document = MATRICES.write(read_p2p_test(P2P_TEST, "log"))
+    document = MATRICES.write(("p2pBandwidthLatencyTest", read_p2p_test(P2P_TEST, "log")))
     assert document["matrices"][0]["rows_gb_per_s"] == [[None, 10.5], [10.6, None]]
     assert document["matrices"][3]["rows_us"][0][1] == 1.9
     assert ROWS.write(((1, 8, 20), read_nccl_tests(NCCL_TESTS, "log")))["rows"][0]["time_us"] == 9.1
@@ -76,3 +76,39 @@ def test_documents_have_units_in_their_keys():
 def test_faults(read, text, fault):
     with pytest.raises(CalibrationError, match=fault):
         read(text, "log")
+
+
+_NVBANDWIDTH = """nvbandwidth Version: v0.8
+Device 0: NVIDIA H100 80GB HBM3 (00000000:18:00)
+
+Running host_to_device_memcpy_ce.
+memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)
+           0         1
+ 0     55.21     55.30
+
+Running device_to_device_memcpy_read_ce.
+memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)
+           0         1
+ 0       N/A    391.42
+ 1    391.10       N/A
+
+SUM device_to_device_memcpy_read_ce 782.52
+
+Running device_to_device_memcpy_write_ce.
+memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)
+           0         1
+ 0       N/A    392.00
+ 1    392.10       N/A
+"""
+
+
+def test_copies_between_gpus_of_nvbandwidth():
+    """Both directions of a test; those of the host are left out."""
+    read, written = read_p2p_test(_NVBANDWIDTH, "log")
+
+    assert (read.kind, read.peers, read.reads) == ("one_way", True, True)
+    assert read.rows == ((None, 391.42e9), (391.10e9, None))
+    assert not written.reads
+    assert written.rows[1][0] == 392.10e9
+    with pytest.raises(CalibrationError, match="line 10: row 1 must be its number and 2 numbers"):
+        read_p2p_test(_NVBANDWIDTH.replace("391.10", "much"), "log")
