@@ -106,7 +106,7 @@ def test_copies_between_gpus_of_nvbandwidth():
     """Both directions of a test; those of the host are left out."""
     read, written = read_p2p_test(_NVBANDWIDTH, "log")
 
-    assert (read.kind, read.peers, read.reads) == ("one_way", True, True)
+    assert (read.kind, read.peer_access, read.reads) == ("one_way", True, True)
     assert read.rows == ((None, 391.42e9), (391.10e9, None))
     assert not written.reads
     assert written.rows[1][0] == 392.10e9
