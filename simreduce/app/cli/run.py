@@ -326,9 +326,10 @@ def place(
     """Find the best order of the hosts of an allocation for SCENARIO, and what the given one costs.
 
     FILE has hosts and the switches above them: the output of `ibnetdiscover`, Slurm's
-    topology.conf or `scontrol show topology`, or JSON of `aws ec2 describe-instance-topology` or of
-    `gcloud compute instances list`; its content says which. SCENARIO says what the network carries:
-    hosts that share switches in FILE take nodes that do so in the scenario's topology.
+    topology.conf, topology.yaml or `scontrol show topology`, or JSON of `aws ec2
+    describe-instance-topology` or of `gcloud compute instances list`; its content says which.
+    SCENARIO says what the network carries: hosts that share switches in FILE take nodes that do so
+    in the scenario's topology.
     """
     asked = read_placed_hosts(faults, scenario, given, file, hosts, free)
     return tune_placement(faults, asked, workers, target, out, budget, quick=quick)

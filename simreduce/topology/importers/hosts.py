@@ -26,7 +26,9 @@ Reads Slurm's topology.conf, and what `scontrol show topology` prints.
 
 A line has a switch, and the nodes or switches below it; of a switch with both, the nodes are those
 of the switches below (topology.conf(5), https://slurm.schedmd.com/topology.conf.html). A block
-(`BlockName`) is read as a switch.
+(`BlockName`) is read as a switch, and blocks that are one at a larger size (`AggregatedBlock`) as a
+switch above them. Of topology.yaml (topology.yaml(5), Slurm 25.05) the topology of the cluster is
+read, or else the first.
 """
 
 from __future__ import annotations
@@ -209,7 +211,7 @@ def _short(about: str, guid: str) -> str:
 
 _PAIR = re.compile(r"(\w+)=(\S*)")
 _NOTHING = ("", "(null)")
-_HEADS = ("SwitchName", "BlockName")
+_HEADS = ("SwitchName", "BlockName", "AggregatedBlock")
 _BELOW = ("Switches", "Nodes")
 _SLURM_MORE = ("LinkSpeed", "Level", "BlockSize", "BlockSizes", "BlockIndex")
 """What else a line has."""
@@ -226,6 +228,7 @@ def read_slurm(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
     """The switches above each host."""
     nodes: dict[str, list[Name]] = {}
     below: dict[str, list[str]] = {}
+    several: list[str] = []
     for number, line in enumerate(re.sub(r"\\\n", " ", text).splitlines(), 1):
         found = _PAIR.findall(line.partition("#")[0])
         pairs = {_KNOWN.get(key.lower(), key): value for key, value in found}
@@ -234,6 +237,9 @@ def read_slurm(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
         where = f"line {number}"
         head = _HEADS if not pairs.keys() & {*_HEADS} else ()
         pairs = faults.respell(where, pairs, (*head, *_BELOW), (*_HEADS, *_SLURM_MORE))
+        if "AggregatedBlock" in pairs:
+            several.append(pairs["AggregatedBlock"])
+            continue
         name = pairs.get("SwitchName", pairs.get("BlockName", ""))
         if not faults.check(name, where, "has no SwitchName"):
             continue
@@ -249,7 +255,14 @@ def read_slurm(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
         else:
             names = [faults.attempt(where, Name, each) for each in members]
             nodes[name] = [each for each in names if each is not None]
-    above = _above(nodes, below, faults)
+    above = dict(_above(nodes, below, faults))
+    lists = {name: faults.attempt("", expand_hosts, name) or [] for name in several}
+    for name, blocks in sorted(lists.items(), key=lambda pair: len(pair[1])):
+        known = [block for block in blocks if block in nodes]
+        for missing in (block for block in blocks if block not in nodes):
+            faults.add("", f"{name} has a block {missing}, and no line is about that")
+        for top in dict.fromkeys(_path(block, above, faults)[0] for block in known):
+            above[top] = name
     hosts: dict[Name, tuple[str, ...]] = {}
     for name, own in nodes.items():
         path = _path(name, above, faults)
@@ -258,6 +271,42 @@ def read_slurm(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
                 faults.add("", f"{host} is below both {hosts[host][-1]} and {name}")
             hosts[host] = path
     return hosts
+
+
+def is_slurm_yaml(text: str) -> bool:
+    """Whether a text is a topology.yaml."""
+    return re.search(r"^\s*(- )?(topology|tree|block):", text, re.MULTILINE) is not None
+
+
+def read_slurm_yaml(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
+    """The switches or blocks above each host, as lines of topology.conf would have them."""
+    import yaml  # noqa: PLC0415 - for these files alone
+
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        faults.add("", f"is no YAML: {' '.join(str(error).split())}")
+        return {}
+    listed = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    if not faults.check(listed, "", "must be a list of topologies"):
+        return {}
+    chosen = next((each for each in listed if each.get("cluster_default") is True), listed[0])
+    lines = list[str]()
+    for kind, key, head, below in (
+        ("tree", "switches", "switch", {"children": "Switches", "nodes": "Nodes"}),
+        ("block", "blocks", "block", {"nodes": "Nodes"}),
+    ):
+        table = chosen.get(kind)
+        rows = table.get(key) if isinstance(table, dict) else None
+        for row in rows if isinstance(rows, list) else ():
+            given = row if isinstance(row, dict) else {}
+            parts = [f"{head.title()}Name={given.get(head, '')}"]
+            parts += [f"{word}={given[part]}" for part, word in below.items() if given.get(part)]
+            lines.append(" ".join(parts))
+    name = quote(str(chosen.get("topology", "")))
+    if not faults.check(lines, "", f"topology {name} has neither a tree nor blocks"):
+        return {}
+    return read_slurm("\n".join(lines), faults)
 
 
 def _above(
@@ -296,10 +345,11 @@ _READERS: tuple[
     (is_gcp, read_gcp),
     (is_ib_net_discover, read_ib_net_discover),
     (is_slurm, read_slurm),
+    (is_slurm_yaml, read_slurm_yaml),
 )
 READ = (
-    "the output of `ibnetdiscover`, Slurm's topology.conf or `scontrol show topology`, JSON of "
-    "`aws ec2 describe-instance-topology` or of `gcloud compute instances list`"
+    "the output of `ibnetdiscover`, Slurm's topology.conf, topology.yaml or `scontrol show "
+    "topology`, JSON of `aws ec2 describe-instance-topology` or of `gcloud compute instances list`"
 )
 
 

@@ -239,3 +239,64 @@ def test_hosts_that_do_not_fit() -> None:
         with_hosts(machine, {f"h{i}": ("t", "l") for i in range(7)}, "f")
     with pytest.raises(TopologyError, match=r"4 hosts below l.*fit no group that is left"):
         with_hosts(machine, {f"h{i}": ("t", "l" if i < 4 else "m") for i in range(6)}, "f")
+
+
+BLOCKS = """BlockName=b1 BlockIndex=0 Nodes=n[1-2] BlockSize=2
+BlockName=b2 BlockIndex=1 Nodes=n[3-4] BlockSize=2
+BlockName=b3 BlockIndex=2 Nodes=n[5-6] BlockSize=2
+BlockName=b4 BlockIndex=3 Nodes=n[7-8] BlockSize=2
+AggregatedBlock=b[1-4] BlockIndex=6 Nodes=n[1-8] BlockSize=8
+AggregatedBlock=b[1-2] BlockIndex=4 Nodes=n[1-4] BlockSize=4
+AggregatedBlock=b[3-4] BlockIndex=5 Nodes=n[5-8] BlockSize=4
+"""
+
+
+def test_blocks_that_are_one_at_a_larger_size_are_below_a_switch():
+    found = read_hosts(BLOCKS, "x")
+
+    assert found["n1"] == ("b[1-4]", "b[1-2]", "b1")
+    assert found["n8"] == ("b[1-4]", "b[3-4]", "b4")
+    with pytest.raises(TopologyError, match=r"b\[3-5\] has a block b5, and no line is about that"):
+        read_hosts(BLOCKS.replace("=b[3-4]", "=b[3-5]"), "x")
+
+
+YAML = """---
+- topology: other
+  tree: {switches: [{switch: s, nodes: "m[1-2]"}]}
+- topology: mine
+  cluster_default: true
+  tree:
+    switches:
+      - switch: root
+        children: s[1-2]
+      - switch: s1
+        nodes: n[01-02]
+      - switch: s2
+        nodes: n[03-04]
+"""
+
+
+def test_topologies_of_slurm_as_yaml():
+    """That of the cluster; else the first, which may have blocks."""
+    assert read_hosts(YAML, "x") == {
+        "n01": ("root", "s1"), "n02": ("root", "s1"), "n03": ("root", "s2"), "n04": ("root", "s2"),
+    }  # fmt: skip
+    first = YAML.replace("true", "false")
+    assert read_hosts(first, "x") == {"m1": ("s",), "m2": ("s",)}
+    blocks = "- topology: b\n  block:\n    blocks:\n      - {block: b1, nodes: n1}\n"
+    assert read_hosts(blocks, "x") == {"n1": ("b1",)}
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("- topology: [", "is no YAML"),
+        ("topology: mine\n", "must be a list of topologies"),
+        ("- topology: mine\n  flat: true\n", "topology 'mine' has neither a tree nor blocks"),
+        (YAML.replace("children: s[1-2]", "children: s[1-3]"), "root has a switch s3"),
+        (YAML.replace("switch: s1", "swich: s1"), "has no SwitchName"),
+    ],
+)
+def test_faults_of_a_topology_as_yaml(text, fault):
+    with pytest.raises(TopologyError, match=fault):
+        read_hosts(text, "x")
