@@ -236,7 +236,11 @@ def test_a_damaged_algorithm_is_wrong_or_sums_right_in_every_order(algorithm):
     if not problems:
         assert all(oracle.is_all_reduce(algorithm, seed) for seed in range(6))
         return
-    if any("races" in p or (" step " in p and "waits for ever" not in p) for p in problems):
+    rules = ("races", "ends with a nop")
+    if any(
+        any(rule in p for rule in rules) or (" step " in p and "waits for ever" not in p)
+        for p in problems
+    ):
         return  # may go well by chance, or breaks a rule of the format
     for seed in range(3):
         try:
