@@ -326,7 +326,8 @@ class Framework:
     Commands take its `name`; sentences have its `title`. It says why it has no setting for a choice
     (`refusals`), the strategies near to one that it may have settings for, the `nearest` first, and
     the `files` that set it to one. A program that trains on meshes has its settings in `mesh`. What
-    `starts_ranks` takes an order of nodes, whatever strategy runs on them.
+    `starts_ranks` takes an order of nodes, whatever strategy runs on them. `asked` has the programs
+    that read its files, with version and date: `make ask-programs`.
 
     Unless it is told, it runs the strategy of `default`, "" if that is not known, which sentences
     call `default_words` or else its defaults. `switches` says by strategy what has small tensors go
@@ -357,6 +358,7 @@ class Framework:
     nearest: Callable[[Choice], list[str]] = lambda _: []
     mesh: MeshProgram | None = None
     starts_ranks: bool = False
+    asked: tuple[str, ...] = ()
 
     default: Callable[[Choice], str] = lambda _: ""
     default_words: str = ""

@@ -130,7 +130,9 @@ class Server:
         which = f"{self.title} runs it on {gpus} GPUs for tensors {sizes}."
         return self.write(name, [choice.title, *[which] * bool(sizes)])
 
-    def framework(self, name: str, default: Callable[[Choice], str]) -> Framework:
+    def framework(
+        self, name: str, default: Callable[[Choice], str], asked: tuple[str, ...]
+    ) -> Framework:
         """The library as commands know it, with the strategy that it takes by itself."""
         return Framework(
             name,
@@ -142,6 +144,7 @@ class Server:
             switches={name: kernel.switch for name, kernel in self.kernels.items()},
             trains=False,
             by_plans=True,
+            asked=asked,
         )
 
 
@@ -218,7 +221,7 @@ _SERVER = Server(
     _write,
     on_amd=True,
 )
-VLLM = _SERVER.framework("vllm", _default)
+VLLM = _SERVER.framework("vllm", _default, asked=())
 
 
 _MB = 1_000_000
@@ -255,7 +258,7 @@ def _tensorrt_llm_default(choice: Choice) -> str:
     return "oneshot" if least is None or largest(choice) < least else "twoshot"
 
 
-TENSORRT_LLM = _TENSORRT_LLM_SERVER.framework("tensorrt_llm", _tensorrt_llm_default)
+TENSORRT_LLM = _TENSORRT_LLM_SERVER.framework("tensorrt_llm", _tensorrt_llm_default, asked=())
 
 
 _GPUS = {0: dict.fromkeys((2, 4, 8), (1 << 31) - (2 << 20))}
@@ -280,4 +283,4 @@ def _flashinfer_default(choice: Choice) -> str:
     return "" if _FLASHINFER_SERVER.limits(name, choice) else name
 
 
-FLASHINFER = _FLASHINFER_SERVER.framework("flashinfer", _flashinfer_default)
+FLASHINFER = _FLASHINFER_SERVER.framework("flashinfer", _flashinfer_default, asked=())
