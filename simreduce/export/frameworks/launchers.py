@@ -171,6 +171,8 @@ OPEN_MPI = _launcher(
     asked=("Open MPI 5.0.11, 2026-11-30", "Debian's Open MPI 4.1.4, 2026-11-30"),
 )
 MPICH = _launcher("mpich", "MPICH", _mpich, asked=("MPICH 5.0.2, 2026-11-30",))
-SLURM = _launcher("slurm", "Slurm", _slurm, asked=())
-KUBERNETES = _launcher("kubernetes", "Kubernetes", _kubernetes, asked=())
+SLURM = _launcher("slurm", "Slurm", _slurm, asked=("Debian's Slurm 22.05.8, 2026-12-01",))
+KUBERNETES = _launcher(
+    "kubernetes", "Kubernetes", _kubernetes, asked=("Kubernetes' schema 1.37, 2026-12-01",)
+)
 TORCHRUN = _launcher("torchrun", "torchrun", _torchrun, asked=("PyTorch 2.13.0, 2026-11-30",))

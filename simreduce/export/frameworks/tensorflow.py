@@ -139,6 +139,7 @@ TENSORFLOW = Framework(
     published=2016,
     has_typed=True,
     by_plans=True,
+    asked=("TensorFlow 2.21.0, 2026-12-01",),
 )
 
 

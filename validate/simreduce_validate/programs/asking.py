@@ -31,7 +31,7 @@ class Program:
     `requirements` are pip's, pinned; those `alone` are installed without what they require.
     `system` has Debian's package of each command that must be there, `source` a repository and the
     tag that is asked. `targets` say what of each is compared. Programs that are asked alike share a
-    `script`.
+    `script`. `python` is the oldest minor version that runs it, if that is not ours.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Program:
     system: Mapping[str, str] = field(default_factory=dict)
     source: Mapping[str, str] = field(default_factory=dict)
     script: str = ""
+    python: str = ""
 
 
 def read_programs() -> tuple[dict[str, Program], dict[str, str]]:
@@ -74,7 +75,8 @@ def prepare(program: Program, folder: Path, *, newest: bool = False) -> Path:
     if stamp.exists() and stamp.read_text("utf-8") == text and not newest:
         return place
     shutil.rmtree(place, ignore_errors=True)
-    _run(sys.executable, "-m", "venv", place)
+    python = f"python{program.python}" if program.python else sys.executable
+    _run(python, "-m", "venv", place)
     pip = (place / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check")
     if wanted["requirements"]:
         _run(*pip, *wanted["requirements"])

@@ -6,7 +6,7 @@ What is meant comes from the choice that was exported, not from its files.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
 
@@ -14,12 +14,16 @@ from simreduce import dtypes
 from simreduce.engine.setup import Setup
 from simreduce.export import export
 from simreduce.export.framework import Choice
+from simreduce.export.frameworks import MESH_PROGRAMS
 from simreduce.planners.layouts import layout
 from simreduce.planners.packing import DdpBuckets, Fusion, ready_order
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.ranking import Question, choice_of
+from simreduce.training.gpus import Gpu
+from simreduce.training.mesh import Mesh, MeshJob, split_evenly
 from simreduce.training.sharded import Sharding
 from simreduce.workload import Gradient, Workload
+from simreduce.workload.decoder import Decoder, read_shape
 from simreduce.workload.loader import load_workload
 
 _RACKS = "abci-vx4,fabric=fat_tree,radix=4,nics=2"
@@ -128,6 +132,89 @@ def _mpi(target: str, *order: int, elsewhere: str = "") -> Exported:
     return _launched(target, order, **{"ranks if run on the last host": ranks})
 
 
+def _slurm(*order: int) -> Exported:
+    return _launched("slurm", order, switches="taken")
+
+
+def _kubernetes(*order: int) -> Exported:
+    choice = _nodes("kubernetes", order)
+    by = ["kubernetes.io/hostname", "In"]
+    meant = {"nodes": [*map(str, choice.hosts)], "by": by, "another key": "refused"}
+    return Exported(export("kubernetes", choice), meant)
+
+
+def _tensorflow(machine: str, strategy: str, **meant: object) -> Exported:
+    return Exported(export("tensorflow", _choice(machine, "resnet50", strategy)), meant)
+
+
+def _deepspeed(choice: Choice, **meant: object) -> Exported:
+    """A sharded step, with the bucket that its largest unit fills."""
+    unit = choice.unit
+    zero = {
+        "stage": int(choice.method[-1]),
+        "reduce_bucket_size": unit,
+        "overlap_comm": True,
+        "contiguous_gradients": True,
+        "reduce_scatter": True,
+        **({"prefetch_bucket_size": unit} if choice.method == "zero3"
+           else {"allgather_bucket_size": unit, "allgather_partitions": True}),
+    }  # fmt: skip
+    ranks = choice.setup.layout.n
+    found = {
+        **{f"zero_config.{name}": value for name, value in zero.items()},
+        "train_micro_batch_size_per_gpu": choice.batch,
+        "gradient_accumulation_steps": choice.accumulate,
+        "train_batch_size": choice.batch * choice.accumulate * ranks,
+        **meant,
+    }
+    given = {"data_parallel": ranks, "names": [*found]}
+    return Exported(export("deepspeed", choice), found, given)
+
+
+def _job(mesh: Mesh, **more: Any) -> MeshJob:
+    """A job that trains Llama 2 of 70 billion parameters, or a model that is given."""
+    facts = {
+        "shape": _LLAMA, "gpu": _GPU, "micro_batch": 1, "micros": 8, "sequence": 4096,
+        "schedule": "1f1b", "virtual": 1, "optimizer": "distributed",
+    } | more  # fmt: skip
+    stages = mesh.pp * facts["virtual"]
+    return MeshJob(mesh=mesh, split=split_evenly(facts["shape"].blocks, stages), **facts)
+
+
+def _megatron(job: MeshJob, **more: object) -> Exported:
+    shape, mesh, overlap = job.shape, job.mesh, job.overlap
+    meant: dict[str, object] = {
+        "tensor_model_parallel_size": mesh.tp,
+        "pipeline_model_parallel_size": mesh.pp,
+        "context_parallel_size": mesh.cp,
+        "expert_model_parallel_size": mesh.ep,
+        "data_parallel_size": mesh.dp,
+        "virtual_pipeline_model_parallel_size": job.virtual if job.virtual > 1 else None,
+        "micro_batch_size": job.micro_batch,
+        "global_batch_size": job.micro_batch * job.micros * mesh.dp,
+        "seq_length": job.sequence,
+        "num_layers": shape.blocks,
+        "hidden_size": shape.width,
+        "num_attention_heads": shape.heads,
+        "group_query_attention": shape.groups != shape.heads,
+        **({"num_query_groups": shape.groups} if shape.groups != shape.heads else {}),
+        "kv_channels": shape.head,
+        "num_experts": shape.experts or None,
+        "swiglu": shape.gated,
+        "sequence_parallel": job.sequence_parallel and mesh.tp > 1,
+        "use_distributed_optimizer": job.optimizer == "distributed",
+        "overlap_grad_reduce": "grad_reduce" in overlap,
+        "overlap_param_gather": "param_gather" in overlap,
+        "recompute_granularity": None if job.recompute == "none" else job.recompute,
+        "params_dtype": {"bf16": "torch.bfloat16", "fp16": "torch.float16"}[job.half],
+        "without its variables": "stops" if max(mesh.tp, mesh.cp) > 1 else "runs",
+        **more,
+    }
+    ranks = mesh.tp * mesh.cp * mesh.pp * mesh.dp
+    given = {"ranks": ranks, "names": [name for name in meant if " " not in name]}
+    return Exported(MESH_PROGRAMS["megatron"].export(job), meant, given)
+
+
 def _xla(choice: Choice, **thresholds: int) -> Exported:
     meant = {f"xla_gpu_{name}_combine_threshold_bytes": size for name, size in thresholds.items()}
     packer = choice.resolved.packer
@@ -139,6 +226,16 @@ def _xla(choice: Choice, **thresholds: int) -> Exported:
 
 _DECODER = "transformer:layers=4,hidden=64,heads=8,vocab=512,seq=32"
 _BF16 = dtypes.NAMES.index("bfloat16")
+
+_LLAMA = Decoder(
+    blocks=80, width=8192, heads=64, groups=8, head=128, inner=28672, words=32000, sequence=4096
+)
+_GPT = read_shape("transformer:layers=24,hidden=2048,heads=16,vocab=51200,seq=2048")
+_EXPERTS = replace(
+    _LLAMA, experts=8, active=2, expert=14336, inner=0, blocks=32, width=4096, heads=32
+)
+_GPU = Gpu("a GPU", 312e12, 624e12, 2e12, 108, host=0.0)
+_BESIDE = frozenset(("grad_reduce", "param_gather"))
 
 _ORDERS = {"two nodes": (0, 1), "three nodes in another order": (2, 0, 3)}
 
@@ -172,6 +269,70 @@ _ALL = (
             ("openmpi", "openmpi", ""), ("openmpi4", "openmpi", "stops"), ("mpich", "mpich", ""),
         )
         for name, order in _ORDERS.items()
+    ),
+    *(Case("slurm", "slurm", name, partial(_slurm, *order)) for name, order in _ORDERS.items()),
+    *(
+        Case("kubernetes", "kubernetes", name, partial(_kubernetes, *order))
+        for name, order in _ORDERS.items()
+    ),
+    Case(
+        "tensorflow", "tensorflow", "one machine",
+        lambda: _tensorflow("dgx1v", "nccl+packs=2", **{
+            "class": "MirroredStrategy", "ops": "NcclAllReduce", "num_packs": 2,
+            "reduce_to_device": None,
+        }),
+    ),
+    Case(
+        "tensorflow", "tensorflow", "by the host",
+        lambda: _tensorflow("dgx1v", "copy_to_cpu", **{
+            "class": "MirroredStrategy", "ops": "ReductionToOneDevice", "num_packs": None,
+            "reduce_to_device": "/device:CPU:0",
+        }),
+    ),
+    Case(
+        "tensorflow", "tensorflow", "two machines in packs",
+        lambda: _tensorflow("dgx-a100x2", "collective+bucket=25M", **{
+            "class": "CollectiveAllReduceStrategy", "implementation": "RING",
+            "bytes_per_pack": 25 << 20,
+        }),
+    ),
+    Case(
+        "deepspeed", "deepspeed", "ZeRO-2",
+        lambda: _deepspeed(
+            _choice("dgx1v", _DECODER, "nccl", method="zero2", shards=Sharding(), unit=50_000,
+                    batch=4),
+            **{"bfloat16_config.enabled": False, "float16_config.enabled": False},
+        ),
+    ),
+    Case(
+        "deepspeed", "deepspeed", "ZeRO-3 on two machines, in half precision, in three passes",
+        lambda: _deepspeed(
+            _choice("dgx-h100x2", _DECODER, "nccl", method="zero3", unit=70_001, batch=2,
+                    accumulate=3, shards=Sharding(param_dtype=_BF16, reduce_dtype=_BF16)),
+            **{"bfloat16_config.enabled": True},
+        ),
+    ),
+    Case(
+        "megatron", "megatron", "replicas",
+        lambda: _megatron(_job(Mesh(dp=8), shape=_GPT, sequence=2048, optimizer="replicated",
+                               half="fp16", recompute="selective")),
+    ),
+    Case(
+        "megatron", "megatron", "an interleaved pipeline",
+        lambda: _megatron(
+            _job(Mesh(tp=4, cp=2, dp=2, pp=4), virtual=5, schedule="interleaved", micros=64,
+                 sequence_parallel=True, overlap=_BESIDE),
+            overlap_p2p_comm=False,
+        ),
+    ),
+    Case(
+        "megatron", "megatron", "experts",
+        lambda: _megatron(
+            _job(Mesh(tp=2, ep=4, dp=8, etp=1), shape=_EXPERTS, sequence_parallel=True,
+                 overlap=_BESIDE, recompute="full"),
+            expert_tensor_parallel_size=1, moe_router_topk=2, moe_ffn_hidden_size=14336,
+            moe_token_dispatcher_type="alltoall", recompute_num_layers=1,
+        ),
     ),
     Case("jax", "jax", "fusion", lambda: _xla(_choice("dgx1v", "resnet50", "nccl+fusion=64M"))),
     Case(
