@@ -173,7 +173,7 @@ def _deepspeed(choice: Choice, **meant: object) -> Exported:
 
 def _job(mesh: Mesh, **more: Any) -> MeshJob:
     """A job that trains Llama 2 of 70 billion parameters, or a model that is given."""
-    facts = {
+    facts: dict[str, Any] = {
         "shape": _LLAMA, "gpu": _GPU, "micro_batch": 1, "micros": 8, "sequence": 4096,
         "schedule": "1f1b", "virtual": 1, "optimizer": "distributed",
     } | more  # fmt: skip
@@ -331,7 +331,7 @@ _ALL = (
             _job(Mesh(tp=2, ep=4, dp=8, etp=1), shape=_EXPERTS, sequence_parallel=True,
                  overlap=_BESIDE, recompute="full"),
             expert_tensor_parallel_size=1, moe_router_topk=2, moe_ffn_hidden_size=14336,
-            moe_token_dispatcher_type="alltoall", recompute_num_layers=1,
+            recompute_num_layers=1,
         ),
     ),
     Case("jax", "jax", "fusion", lambda: _xla(_choice("dgx1v", "resnet50", "nccl+fusion=64M"))),
