@@ -178,7 +178,7 @@ def _job(mesh: Mesh, **more: Any) -> MeshJob:
         "schedule": "1f1b", "virtual": 1, "optimizer": "distributed",
     } | more  # fmt: skip
     stages = mesh.pp * facts["virtual"]
-    return MeshJob(mesh=mesh, split=split_evenly(facts["shape"].blocks, stages), **facts)
+    return MeshJob(mesh=mesh, split=split_evenly(facts["shape"].blocks, stages) or (), **facts)
 
 
 def _megatron(job: MeshJob, **more: object) -> Exported:
