@@ -243,6 +243,7 @@ NEMO = Framework(
         lambda title, job: limits(title, job) | unwritten(title, job, dispatch=False),
         splits=SPLITS,
     ),
+    asked=("NeMo's Megatron-Bridge 0.3.1, 2026-12-01",),
 )
 
 

@@ -221,7 +221,7 @@ _SERVER = Server(
     _write,
     on_amd=True,
 )
-VLLM = _SERVER.framework("vllm", _default, asked=())
+VLLM = _SERVER.framework("vllm", _default, asked=("vLLM 0.33.0, 2026-12-01",))
 
 
 _MB = 1_000_000
@@ -283,4 +283,6 @@ def _flashinfer_default(choice: Choice) -> str:
     return "" if _FLASHINFER_SERVER.limits(name, choice) else name
 
 
-FLASHINFER = _FLASHINFER_SERVER.framework("flashinfer", _flashinfer_default, asked=())
+FLASHINFER = _FLASHINFER_SERVER.framework(
+    "flashinfer", _flashinfer_default, asked=("FlashInfer 0.7.4, 2026-12-01",)
+)

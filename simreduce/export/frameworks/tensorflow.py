@@ -235,4 +235,5 @@ TF_CNN_BENCHMARKS = Framework(
     has_typed=True,
     by_plans=True,
     modes=True,
+    asked=("tf_cnn_benchmarks 8fb790792, 2026-12-01",),
 )

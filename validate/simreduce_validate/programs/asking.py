@@ -98,7 +98,7 @@ def _newest_tag(git: str, tag: str) -> str:
     like = re.compile(r"\d+".join(map(re.escape, re.split(r"\d+", tag))))
     tags = re.findall(r"refs/tags/(\S+)$", _run("git", "ls-remote", "--tags", git), re.MULTILINE)
     alike = filter(like.fullmatch, tags)
-    return str(max(alike, key=lambda each: [*map(int, re.findall(r"\d+", each))]))
+    return max(alike, key=lambda each: [*map(int, re.findall(r"\d+", each))], default=tag)
 
 
 def _install_system(system: Mapping[str, str]) -> None:

@@ -215,6 +215,71 @@ def _megatron(job: MeshJob, **more: object) -> Exported:
     return Exported(MESH_PROGRAMS["megatron"].export(job), meant, given)
 
 
+def _vllm(machine: str, kernel: str, stage: str = "") -> Exported:
+    """One of its all-reduces, for a tensor of 64 KiB."""
+    tensor = Workload("a layer", (Gradient("a layer", 1 << 15, _BF16),))
+    algorithm = ["VLLM_CUSTOM_ALLREDUCE_ALGO", stage, "read by its kernels"]
+    nccl = {"NCCL_CUMEM_ENABLE": "1", "NCCL_NVLS_ENABLE": "1"}
+    meant = {
+        "VLLM_ALLREDUCE_USE_SYMM_MEM": kernel == "multimem",
+        "VLLM_USE_NCCL_SYMM_MEM": kernel == "symmetric",
+        "unknown": [algorithm] if stage else [],
+        "of NCCL": nccl if kernel == "symmetric" else {},
+    }
+    return Exported(export("vllm", _choice(machine, tensor, kernel)), meant)
+
+
+def _flashinfer(machine: str, kernel: str) -> Exported:
+    tensor = Workload("a layer", (Gradient("a layer", 1 << 15, _BF16),))
+    meant = {"use_oneshot": kernel == "oneshot", "another argument": "refused"}
+    return Exported(export("flashinfer", _choice(machine, tensor, kernel)), meant)
+
+
+def _nemo(job: MeshJob) -> Exported:
+    shape, mesh, overlap = job.shape, job.mesh, job.overlap
+    experts = {"num_moe_experts": shape.experts, "moe_ffn_hidden_size": shape.expert}
+    model = {
+        "num_layers": shape.blocks, "hidden_size": shape.width, "num_attention_heads": shape.heads,
+        "num_query_groups": shape.groups, "seq_length": 1024, "pipeline_dtype": None,
+        **(experts if shape.experts else {}),
+    }  # fmt: skip
+    meant: dict[str, object] = {
+        "model.tensor_model_parallel_size": mesh.tp,
+        "model.pipeline_model_parallel_size": mesh.pp,
+        "model.virtual_pipeline_model_parallel_size": job.virtual if job.virtual > 1 else None,
+        "model.context_parallel_size": mesh.cp,
+        "model.expert_model_parallel_size": mesh.ep,
+        "model.sequence_parallel": job.sequence_parallel and mesh.tp > 1,
+        "model.seq_length": job.sequence,
+        "model.recompute_granularity": None if job.recompute == "none" else job.recompute,
+        "train.micro_batch_size": job.micro_batch,
+        "train.global_batch_size": job.micro_batch * job.micros * mesh.dp,
+        "ddp.use_distributed_optimizer": job.optimizer == "distributed",
+        "ddp.overlap_grad_reduce": "grad_reduce" in overlap,
+        "ddp.overlap_param_gather": "param_gather" in overlap,
+    }
+    given = {"model": model, "names": [*meant]}
+    refused = {"another key": "refused: ConfigKeyError"}
+    return Exported(MESH_PROGRAMS["nemo"].export(job), {**meant, **refused}, given)
+
+
+def _horovod(choice: Choice, **more: object) -> Exported:
+    packer = choice.resolved.packer
+    meant: dict[str, object] = {
+        "fusion_threshold_mb": packer.threshold >> 20 if isinstance(packer, Fusion) else 0,
+        "hierarchical_allreduce": "/" in choice.resolved.spec,
+        "hierarchical_allgather": False,
+        "sets": "the same",
+    }
+    return Exported(export("horovod", choice), {**meant, **more})
+
+
+def _benchmarks(machine: str, strategy: str, manager: str, **meant: object) -> Exported:
+    choice = _choice(machine, "resnet50", strategy)
+    found = {"num_gpus": len(choice.setup.layout.tasks[0]), "manager": manager, **meant}
+    return Exported(export("tf_cnn_benchmarks", choice), found)
+
+
 def _xla(choice: Choice, **thresholds: int) -> Exported:
     meant = {f"xla_gpu_{name}_combine_threshold_bytes": size for name, size in thresholds.items()}
     packer = choice.resolved.packer
@@ -236,6 +301,19 @@ _EXPERTS = replace(
 )
 _GPU = Gpu("a GPU", 312e12, 624e12, 2e12, 108, host=0.0)
 _BESIDE = frozenset(("grad_reduce", "param_gather"))
+
+_INTERLEAVED = _job(
+    Mesh(tp=4, cp=2, dp=2, pp=4),
+    virtual=5,
+    schedule="interleaved",
+    micros=64,
+    sequence_parallel=True,
+    overlap=_BESIDE,
+)
+_MIXTURE = _job(
+    Mesh(tp=2, ep=4, dp=8, etp=1), shape=_EXPERTS, sequence_parallel=True, overlap=_BESIDE,
+    recompute="full",
+)  # fmt: skip
 
 _ORDERS = {"two nodes": (0, 1), "three nodes in another order": (2, 0, 3)}
 
@@ -319,19 +397,52 @@ _ALL = (
     ),
     Case(
         "megatron", "megatron", "an interleaved pipeline",
-        lambda: _megatron(
-            _job(Mesh(tp=4, cp=2, dp=2, pp=4), virtual=5, schedule="interleaved", micros=64,
-                 sequence_parallel=True, overlap=_BESIDE),
-            overlap_p2p_comm=False,
-        ),
+        lambda: _megatron(_INTERLEAVED, overlap_p2p_comm=False),
     ),
     Case(
         "megatron", "megatron", "experts",
         lambda: _megatron(
-            _job(Mesh(tp=2, ep=4, dp=8, etp=1), shape=_EXPERTS, sequence_parallel=True,
-                 overlap=_BESIDE, recompute="full"),
-            expert_tensor_parallel_size=1, moe_router_topk=2, moe_ffn_hidden_size=14336,
+            _MIXTURE, expert_tensor_parallel_size=1, moe_router_topk=2, moe_ffn_hidden_size=14336,
             recompute_num_layers=1,
+        ),
+    ),
+    Case("vllm", "vllm", "its own kernel", lambda: _vllm("dgx-h100", "oneshot", "1stage")),
+    Case("vllm", "vllm", "PyTorch's symmetric memory", lambda: _vllm("dgx-h100", "multimem")),
+    Case("vllm", "vllm", "NCCL's on two machines", lambda: _vllm("dgx-h100x2", "symmetric")),
+    Case("flashinfer", "flashinfer", "one shot", lambda: _flashinfer("dgx-h100", "oneshot")),
+    Case("flashinfer", "flashinfer", "two shots", lambda: _flashinfer("dgx-a100", "twoshot")),
+    Case("nemo", "nemo", "an interleaved pipeline", lambda: _nemo(_INTERLEAVED)),
+    Case("nemo", "nemo", "experts", lambda: _nemo(_MIXTURE)),
+    Case(
+        "horovod", "horovod", "fusion with a cycle",
+        lambda: _horovod(
+            _choice("dgx1v", "resnet50", "nccl+fusion=64M", cycle=3.5e-3), cycle_time_ms=3.5
+        ),
+    ),
+    Case(
+        "horovod", "horovod", "hierarchical on two machines, without fusion",
+        lambda: _horovod(_choice("dgx-a100x2", "resnet50", "nccl/pscpu")),
+    ),
+    Case(
+        "tf_cnn_benchmarks", "tf_cnn_benchmarks", "by a spec in packs",
+        lambda: _benchmarks(
+            "dgx1v", "xring+packs=2", "VariableMgrLocalReplicated", ranges=[("xring", 1, -1)],
+            gradient_repacking=2, variable_update="replicated",
+        ),
+    ),
+    Case(
+        "tf_cnn_benchmarks", "tf_cnn_benchmarks", "two ranges",
+        lambda: _benchmarks(
+            "dgx1v", "pscpu:32k:xring", "VariableMgrDistributedAllReduce",
+            ranges=[("pscpu", 1, 32 << 10), ("xring", 1, -1)],
+            variable_update="distributed_all_reduce",
+        ),
+    ),
+    Case(
+        "tf_cnn_benchmarks", "tf_cnn_benchmarks", "hierarchical copies",
+        lambda: _benchmarks(
+            "dgx1v", "hierarchical_copy", "VariableMgrLocalReplicated", ranges=[],
+            hierarchical_copy=True, network_topology="dgx1", gradient_repacking=0,
         ),
     ),
     Case("jax", "jax", "fusion", lambda: _xla(_choice("dgx1v", "resnet50", "nccl+fusion=64M"))),
