@@ -184,6 +184,11 @@ _SYMMETRIC = Kernel(
 NVLink domain."""
 _STAGES = {"oneshot": "1stage", "twoshot": "2stage"}
 """What VLLM_CUSTOM_ALLREDUCE_ALGO says."""
+_KERNELS_READ = (
+    "Without --fail-on-environ-validation: vLLM does not know VLLM_CUSTOM_ALLREDUCE_ALGO, which its"
+    " kernels read."
+)
+"""0.33.0, asked."""
 
 
 def _default(choice: Choice) -> str:
@@ -199,7 +204,7 @@ def _write(name: str, comments: Sequence[str]) -> Mapping[str, str]:
     symmetric = name == "symmetric"
     lines: list[Line] = [
         *comments,
-        *["Run vllm serve with --disable-custom-all-reduce."] * (name not in _STAGES),
+        _KERNELS_READ if name in _STAGES else "Run vllm serve with --disable-custom-all-reduce.",
         ("VLLM_ALLREDUCE_USE_SYMM_MEM", int(name == "multimem")),
         ("VLLM_USE_NCCL_SYMM_MEM", int(symmetric)),
         ("VLLM_CUSTOM_ALLREDUCE_ALGO", _STAGES.get(name)),

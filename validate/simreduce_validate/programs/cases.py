@@ -143,6 +143,21 @@ def _kubernetes(*order: int) -> Exported:
     return Exported(export("kubernetes", choice), meant)
 
 
+def _deepspeed_mesh(job: MeshJob) -> Exported:
+    """The JSON of a mesh, whose stages and tensor parallel ranks are arguments."""
+    meant = {
+        "zero_config.stage": {"replicated": 0, "distributed": 1}[job.optimizer],
+        "zero_config.overlap_comm": "grad_reduce" in job.overlap,
+        "train_batch_size": job.micro_batch * job.micros * job.mesh.dp,
+        "train_micro_batch_size_per_gpu": job.micro_batch,
+        "gradient_accumulation_steps": job.micros,
+        "bfloat16_config.enabled": job.half == "bf16",
+        "float16_config.enabled": job.half == "fp16",
+    }
+    given = {"data_parallel": job.mesh.dp, "names": [*meant]}
+    return Exported(MESH_PROGRAMS["deepspeed"].export(job), meant, given)
+
+
 def _tensorflow(machine: str, strategy: str, **meant: object) -> Exported:
     return Exported(export("tensorflow", _choice(machine, "resnet50", strategy)), meant)
 
@@ -347,6 +362,12 @@ _ALL = (
             ("openmpi", "openmpi", ""), ("openmpi4", "openmpi", "stops"), ("mpich", "mpich", ""),
         )
         for name, order in _ORDERS.items()
+    ),
+    Case(
+        "deepspeed", "deepspeed", "a pipeline",
+        lambda: _deepspeed_mesh(
+            _job(Mesh(tp=4, dp=2, pp=4), overlap=frozenset(("grad_reduce",)), half="fp16")
+        ),
     ),
     *(Case("slurm", "slurm", name, partial(_slurm, *order)) for name, order in _ORDERS.items()),
     *(
