@@ -19,8 +19,8 @@ from simreduce_validate.programs.answers import (
     without_version,
     write_answer,
 )
-from simreduce_validate.programs.asking import SCRIPTS, Program, read_programs
-from simreduce_validate.programs.cases import Case, cases_of
+from simreduce_validate.programs.asking import SCRIPTS, AskedProgram, read_programs
+from simreduce_validate.programs.cases import ExportCase, cases_of
 from simreduce_validate.programs.table import asked_of, table
 
 from simreduce.export.frameworks import FRAMEWORKS, LAUNCHERS, MESH_PROGRAMS, TARGETS
@@ -35,7 +35,7 @@ def answers() -> dict[str, ProgramAnswer]:
     return read_answers()
 
 
-def changed(case: Case) -> list[str]:
+def changed(case: ExportCase) -> list[str]:
     """What is no longer as a program was asked, or not as it understood it."""
     stored, made = answers()[case.program].cases[case.name], case.make()
     found = [*misses(made.meant, stored.understood)]
@@ -69,7 +69,7 @@ def test_every_stored_answer_is_of_a_case_as_the_program_writes_it():
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=lambda program: program.name)
-def test_a_program_was_asked_in_its_pinned_version_for_its_targets_twice(program: Program):
+def test_a_program_was_asked_in_its_pinned_version_for_its_targets_twice(program: AskedProgram):
     pinned = any("==" in each for each in (*program.requirements, *program.alone))
     assert pinned or program.system or program.source.get("tag")
     assert (SCRIPTS / (program.script or f"{program.name}.py")).is_file()

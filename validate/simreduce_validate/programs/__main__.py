@@ -30,12 +30,12 @@ from simreduce_validate.programs.answers import (
     without_version,
     write_answer,
 )
-from simreduce_validate.programs.asking import Program, ask, prepare, read_programs
+from simreduce_validate.programs.asking import AskedProgram, ask, prepare, read_programs
 from simreduce_validate.programs.cases import cases_of
 from simreduce_validate.programs.table import table
 
 
-def _ask(program: Program, folder: Path, *, newest: bool) -> tuple[ProgramAnswer, list[str]]:
+def _ask(program: AskedProgram, folder: Path, *, newest: bool) -> tuple[ProgramAnswer, list[str]]:
     """What a program said of all its cases, and what it understood otherwise."""
     place = prepare(program, folder, newest=newest)
     found, wrong, version = dict[str, CaseAnswer](), list[str](), ""
@@ -60,7 +60,7 @@ def _store(path: Path, answer: ProgramAnswer) -> str:
     return "changed" if old else "new"
 
 
-def _chosen(names: Sequence[str]) -> Iterator[Program]:
+def _chosen(names: Sequence[str]) -> Iterator[AskedProgram]:
     programs, _ = read_programs()
     for name in names or programs:
         if name not in programs:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from simreduce.errors import InputError
-from simreduce_validate.programs.cases import Case
+from simreduce_validate.programs.cases import ExportCase
 
 SCRIPTS = Path(__file__).parents[2] / "programs"
 _TABLE = SCRIPTS / "programs.toml"
@@ -25,7 +25,7 @@ _SECONDS = 900
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class AskedProgram:
     """A row of `programs.toml`.
 
     `requirements` are pip's, pinned; those `alone` are installed without what they require.
@@ -45,11 +45,11 @@ class Program:
     python: str = ""
 
 
-def read_programs() -> tuple[dict[str, Program], dict[str, str]]:
+def read_programs() -> tuple[dict[str, AskedProgram], dict[str, str]]:
     """The programs that can be asked, by name, and why the others cannot, by target."""
     found = tomllib.loads(_TABLE.read_text("utf-8"))
     unasked = found.pop("unasked")
-    return {name: Program(name, **row) for name, row in found.items()}, unasked
+    return {name: AskedProgram(name, **row) for name, row in found.items()}, unasked
 
 
 def _run(*command: str | Path) -> str:
@@ -60,7 +60,7 @@ def _run(*command: str | Path) -> str:
     return done.stdout
 
 
-def prepare(program: Program, folder: Path, *, newest: bool = False) -> Path:
+def prepare(program: AskedProgram, folder: Path, *, newest: bool = False) -> Path:
     """Make or renew a program's environment; returns its folder."""
     _install_system(program.system)
     place = folder / f"{program.name}{'-newest' * newest}"
@@ -112,7 +112,7 @@ def _install_system(system: Mapping[str, str]) -> None:
         _run("apt-get", "install", "-y", "-qq", "--no-install-recommends", *lacking)
 
 
-def ask(program: Program, place: Path, case: Case) -> tuple[str, Mapping[str, Any]]:
+def ask(program: AskedProgram, place: Path, case: ExportCase) -> tuple[str, Mapping[str, Any]]:
     """Let a program read a case's files; returns its version and what it understood."""
     made = case.make()
     with tempfile.TemporaryDirectory() as folder:

@@ -31,7 +31,7 @@ _RACKS = "abci-vx4,fabric=fat_tree,radix=4,nics=2"
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class MeantFiles:
     """The files of a case, what they mean by the names of its script, and what that is given."""
 
     files: Mapping[str, str]
@@ -40,13 +40,13 @@ class Exported:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ExportCase:
     """An export for a target that a program reads."""
 
     program: str
     target: str
     name: str
-    make: Callable[[], Exported]
+    make: Callable[[], MeantFiles]
 
 
 @cache
@@ -59,7 +59,7 @@ def _choice(machine: str, workload: str | Workload, strategy: str, **more: Any) 
     return Choice(_setup(machine), given, parse_strategy(strategy), **more)
 
 
-def _ddp(choice: Choice) -> Exported:
+def _ddp(choice: Choice) -> MeantFiles:
     packer, gradients = choice.resolved.packer, choice.workload.gradients
     if not isinstance(packer, DdpBuckets):
         raise TypeError(packer)
@@ -75,13 +75,13 @@ def _ddp(choice: Choice) -> Exported:
         "gradients": [each.elements for each in gradients],
         "order": [*reversed(ready_order(gradients))],
     }
-    return Exported(export("pytorch", choice), meant, given)
+    return MeantFiles(export("pytorch", choice), meant, given)
 
 
 _OWN, _BLOCKS = (64, 7), ((300, 20), (300, 20), (300, 20))
 
 
-def _fsdp(shards: Sharding, method: str, units: list[int], kind: str, unit: int) -> Exported:
+def _fsdp(shards: Sharding, method: str, units: list[int], kind: str, unit: int) -> MeantFiles:
     sizes = [*_OWN, *(size for block in _BLOCKS for size in block)]
     workload = Workload("blocks", tuple(Gradient(str(i), size) for i, size in enumerate(sizes)))
     choice = _choice("switch:2", workload, "nccl", method=method, shards=shards, unit=unit)
@@ -95,7 +95,7 @@ def _fsdp(shards: Sharding, method: str, units: list[int], kind: str, unit: int)
         **{key: "None" if code is None else f"torch.{dtypes.NAMES[code]}"
            for key, code in codes.items()},
     }  # fmt: skip
-    return Exported(export("pytorch", choice), meant, {"own": _OWN, "blocks": _BLOCKS})
+    return MeantFiles(export("pytorch", choice), meant, {"own": _OWN, "blocks": _BLOCKS})
 
 
 def _nodes(target: str, order: tuple[int, ...]) -> Choice:
@@ -114,36 +114,36 @@ def _ranks(choice: Choice) -> list[tuple[str, int]]:
     return [(str(host), i) for host, task in pairs for i in range(len(task))]
 
 
-def _launched(target: str, order: tuple[int, ...], **more: Any) -> Exported:
+def _launched(target: str, order: tuple[int, ...], **more: Any) -> MeantFiles:
     choice = _nodes(target, order)
     ranks = _ranks(choice)
-    return Exported(export(target, choice), {"ranks": ranks, **more})
+    return MeantFiles(export(target, choice), {"ranks": ranks, **more})
 
 
-def _torchrun(*order: int) -> Exported:
+def _torchrun(*order: int) -> MeantFiles:
     hosts = _nodes("torchrun", order).hosts
     return _launched("torchrun", order, master=str(hosts[0]), world_size=4 * len(order))
 
 
-def _mpi(target: str, *order: int, elsewhere: str = "") -> Exported:
+def _mpi(target: str, *order: int, elsewhere: str = "") -> MeantFiles:
     if target == "mpich":
         return _launched(target, order)
     ranks = elsewhere or _ranks(_nodes(target, order))
     return _launched(target, order, **{"ranks if run on the last host": ranks})
 
 
-def _slurm(*order: int) -> Exported:
+def _slurm(*order: int) -> MeantFiles:
     return _launched("slurm", order, switches="taken")
 
 
-def _kubernetes(*order: int) -> Exported:
+def _kubernetes(*order: int) -> MeantFiles:
     choice = _nodes("kubernetes", order)
     by = ["kubernetes.io/hostname", "In"]
     meant = {"nodes": [*map(str, choice.hosts)], "by": by, "another key": "refused"}
-    return Exported(export("kubernetes", choice), meant)
+    return MeantFiles(export("kubernetes", choice), meant)
 
 
-def _deepspeed_mesh(job: MeshJob) -> Exported:
+def _deepspeed_mesh(job: MeshJob) -> MeantFiles:
     """The JSON of a mesh, whose stages and tensor parallel ranks are arguments."""
     meant = {
         "zero_config.stage": {"replicated": 0, "distributed": 1}[job.optimizer],
@@ -155,14 +155,14 @@ def _deepspeed_mesh(job: MeshJob) -> Exported:
         "float16_config.enabled": job.half == "fp16",
     }
     given = {"data_parallel": job.mesh.dp, "names": [*meant]}
-    return Exported(MESH_PROGRAMS["deepspeed"].export(job), meant, given)
+    return MeantFiles(MESH_PROGRAMS["deepspeed"].export(job), meant, given)
 
 
-def _tensorflow(machine: str, strategy: str, **meant: object) -> Exported:
-    return Exported(export("tensorflow", _choice(machine, "resnet50", strategy)), meant)
+def _tensorflow(machine: str, strategy: str, **meant: object) -> MeantFiles:
+    return MeantFiles(export("tensorflow", _choice(machine, "resnet50", strategy)), meant)
 
 
-def _deepspeed(choice: Choice, **meant: object) -> Exported:
+def _deepspeed(choice: Choice, **meant: object) -> MeantFiles:
     """A sharded step, with the bucket that its largest unit fills."""
     unit = choice.unit
     zero = {
@@ -183,7 +183,7 @@ def _deepspeed(choice: Choice, **meant: object) -> Exported:
         **meant,
     }
     given = {"data_parallel": ranks, "names": [*found]}
-    return Exported(export("deepspeed", choice), found, given)
+    return MeantFiles(export("deepspeed", choice), found, given)
 
 
 def _job(mesh: Mesh, **more: Any) -> MeshJob:
@@ -196,7 +196,7 @@ def _job(mesh: Mesh, **more: Any) -> MeshJob:
     return MeshJob(mesh=mesh, split=split_evenly(facts["shape"].blocks, stages) or (), **facts)
 
 
-def _megatron(job: MeshJob, **more: object) -> Exported:
+def _megatron(job: MeshJob, **more: object) -> MeantFiles:
     shape, mesh, overlap = job.shape, job.mesh, job.overlap
     meant: dict[str, object] = {
         "tensor_model_parallel_size": mesh.tp,
@@ -227,10 +227,10 @@ def _megatron(job: MeshJob, **more: object) -> Exported:
     }
     ranks = mesh.tp * mesh.cp * mesh.pp * mesh.dp
     given = {"ranks": ranks, "names": [name for name in meant if " " not in name]}
-    return Exported(MESH_PROGRAMS["megatron"].export(job), meant, given)
+    return MeantFiles(MESH_PROGRAMS["megatron"].export(job), meant, given)
 
 
-def _vllm(machine: str, kernel: str, stage: str = "") -> Exported:
+def _vllm(machine: str, kernel: str, stage: str = "") -> MeantFiles:
     """One of its all-reduces, for a tensor of 64 KiB."""
     tensor = Workload("a layer", (Gradient("a layer", 1 << 15, _BF16),))
     algorithm = ["VLLM_CUSTOM_ALLREDUCE_ALGO", stage, "read by its kernels"]
@@ -241,16 +241,16 @@ def _vllm(machine: str, kernel: str, stage: str = "") -> Exported:
         "unknown": [algorithm] if stage else [],
         "of NCCL": nccl if kernel == "symmetric" else {},
     }
-    return Exported(export("vllm", _choice(machine, tensor, kernel)), meant)
+    return MeantFiles(export("vllm", _choice(machine, tensor, kernel)), meant)
 
 
-def _flashinfer(machine: str, kernel: str) -> Exported:
+def _flashinfer(machine: str, kernel: str) -> MeantFiles:
     tensor = Workload("a layer", (Gradient("a layer", 1 << 15, _BF16),))
     meant = {"use_oneshot": kernel == "oneshot", "another argument": "refused"}
-    return Exported(export("flashinfer", _choice(machine, tensor, kernel)), meant)
+    return MeantFiles(export("flashinfer", _choice(machine, tensor, kernel)), meant)
 
 
-def _nemo(job: MeshJob) -> Exported:
+def _nemo(job: MeshJob) -> MeantFiles:
     shape, mesh, overlap = job.shape, job.mesh, job.overlap
     experts = {"num_moe_experts": shape.experts, "moe_ffn_hidden_size": shape.expert}
     model = {
@@ -275,10 +275,10 @@ def _nemo(job: MeshJob) -> Exported:
     }
     given = {"model": model, "names": [*meant]}
     refused = {"another key": "refused: ConfigKeyError"}
-    return Exported(MESH_PROGRAMS["nemo"].export(job), {**meant, **refused}, given)
+    return MeantFiles(MESH_PROGRAMS["nemo"].export(job), {**meant, **refused}, given)
 
 
-def _horovod(choice: Choice, **more: object) -> Exported:
+def _horovod(choice: Choice, **more: object) -> MeantFiles:
     packer = choice.resolved.packer
     meant: dict[str, object] = {
         "fusion_threshold_mb": packer.threshold >> 20 if isinstance(packer, Fusion) else 0,
@@ -286,22 +286,22 @@ def _horovod(choice: Choice, **more: object) -> Exported:
         "hierarchical_allgather": False,
         "sets": "the same",
     }
-    return Exported(export("horovod", choice), {**meant, **more})
+    return MeantFiles(export("horovod", choice), {**meant, **more})
 
 
-def _benchmarks(machine: str, strategy: str, manager: str, **meant: object) -> Exported:
+def _benchmarks(machine: str, strategy: str, manager: str, **meant: object) -> MeantFiles:
     choice = _choice(machine, "resnet50", strategy)
     found = {"num_gpus": len(choice.setup.layout.tasks[0]), "manager": manager, **meant}
-    return Exported(export("tf_cnn_benchmarks", choice), found)
+    return MeantFiles(export("tf_cnn_benchmarks", choice), found)
 
 
-def _xla(choice: Choice, **thresholds: int) -> Exported:
+def _xla(choice: Choice, **thresholds: int) -> MeantFiles:
     meant = {f"xla_gpu_{name}_combine_threshold_bytes": size for name, size in thresholds.items()}
     packer = choice.resolved.packer
     if isinstance(packer, Fusion):
         meant["xla_gpu_all_reduce_combine_threshold_bytes"] = packer.threshold
     more = {"xla_gpu_enable_latency_hiding_scheduler": True, "an unknown flag": "aborts"}
-    return Exported(export("jax", choice), {**meant, **more})
+    return MeantFiles(export("jax", choice), {**meant, **more})
 
 
 _DECODER = "transformer:layers=4,hidden=64,heads=8,vocab=512,seq=32"
@@ -333,21 +333,21 @@ _MIXTURE = _job(
 _ORDERS = {"two nodes": (0, 1), "three nodes in another order": (2, 0, 3)}
 
 _ALL = (
-    Case(
+    ExportCase(
         "pytorch", "pytorch", "DDP",
         lambda: _ddp(_choice("dgx1v", "resnet50", "nccl+ddp=40,view")),
     ),
-    Case(
+    ExportCase(
         "pytorch", "pytorch", "DDP in half precision, in two passes",
         lambda: _ddp(
             _choice("dgx-a100x2", "googlenet", "nccl+ddp=2,0.25,fp16", accumulate=2)
         ),
     ),
-    Case(
+    ExportCase(
         "pytorch", "pytorch", "FSDP",
         lambda: _fsdp(Sharding(), "fsdp", [sum(_OWN), 320, 320, 320], "FULL_SHARD", 320),
     ),
-    Case(
+    ExportCase(
         "pytorch", "pytorch", "FSDP with units of a size, in half precision",
         lambda: _fsdp(
             Sharding(units=1024, param_dtype=_BF16, reduce_dtype=_BF16, backward_prefetch="post",
@@ -355,47 +355,53 @@ _ALL = (
             "zero2", [sum(_OWN), 320, 320, 320], "SHARD_GRAD_OP", 300,
         ),
     ),
-    *(Case("pytorch", "torchrun", name, partial(_torchrun, *o)) for name, o in _ORDERS.items()),
     *(
-        Case(program, target, name, partial(_mpi, target, *order, elsewhere=elsewhere))
+        ExportCase("pytorch", "torchrun", name, partial(_torchrun, *order))
+        for name, order in _ORDERS.items()
+    ),
+    *(
+        ExportCase(program, target, name, partial(_mpi, target, *order, elsewhere=elsewhere))
         for program, target, elsewhere in (
             ("openmpi", "openmpi", ""), ("openmpi4", "openmpi", "stops"), ("mpich", "mpich", ""),
         )
         for name, order in _ORDERS.items()
     ),
-    Case(
+    ExportCase(
         "deepspeed", "deepspeed", "a pipeline",
         lambda: _deepspeed_mesh(
             _job(Mesh(tp=4, dp=2, pp=4), overlap=frozenset(("grad_reduce",)), half="fp16")
         ),
     ),
-    *(Case("slurm", "slurm", name, partial(_slurm, *order)) for name, order in _ORDERS.items()),
     *(
-        Case("kubernetes", "kubernetes", name, partial(_kubernetes, *order))
+        ExportCase("slurm", "slurm", name, partial(_slurm, *order))
         for name, order in _ORDERS.items()
     ),
-    Case(
+    *(
+        ExportCase("kubernetes", "kubernetes", name, partial(_kubernetes, *order))
+        for name, order in _ORDERS.items()
+    ),
+    ExportCase(
         "tensorflow", "tensorflow", "one machine",
         lambda: _tensorflow("dgx1v", "nccl+packs=2", **{
             "class": "MirroredStrategy", "ops": "NcclAllReduce", "num_packs": 2,
             "reduce_to_device": None,
         }),
     ),
-    Case(
+    ExportCase(
         "tensorflow", "tensorflow", "by the host",
         lambda: _tensorflow("dgx1v", "copy_to_cpu", **{
             "class": "MirroredStrategy", "ops": "ReductionToOneDevice", "num_packs": None,
             "reduce_to_device": "/device:CPU:0",
         }),
     ),
-    Case(
+    ExportCase(
         "tensorflow", "tensorflow", "two machines in packs",
         lambda: _tensorflow("dgx-a100x2", "collective+bucket=25M", **{
             "class": "CollectiveAllReduceStrategy", "implementation": "RING",
             "bytes_per_pack": 25 << 20,
         }),
     ),
-    Case(
+    ExportCase(
         "deepspeed", "deepspeed", "ZeRO-2",
         lambda: _deepspeed(
             _choice("dgx1v", _DECODER, "nccl", method="zero2", shards=Sharding(), unit=50_000,
@@ -403,7 +409,7 @@ _ALL = (
             **{"bfloat16_config.enabled": False, "float16_config.enabled": False},
         ),
     ),
-    Case(
+    ExportCase(
         "deepspeed", "deepspeed", "ZeRO-3 on two machines, in half precision, in three passes",
         lambda: _deepspeed(
             _choice("dgx-h100x2", _DECODER, "nccl", method="zero3", unit=70_001, batch=2,
@@ -411,47 +417,47 @@ _ALL = (
             **{"bfloat16_config.enabled": True},
         ),
     ),
-    Case(
+    ExportCase(
         "megatron", "megatron", "replicas",
         lambda: _megatron(_job(Mesh(dp=8), shape=_GPT, sequence=2048, optimizer="replicated",
                                half="fp16", recompute="selective")),
     ),
-    Case(
+    ExportCase(
         "megatron", "megatron", "an interleaved pipeline",
         lambda: _megatron(_INTERLEAVED, overlap_p2p_comm=False),
     ),
-    Case(
+    ExportCase(
         "megatron", "megatron", "experts",
         lambda: _megatron(
             _MIXTURE, expert_tensor_parallel_size=1, moe_router_topk=2, moe_ffn_hidden_size=14336,
             recompute_num_layers=1,
         ),
     ),
-    Case("vllm", "vllm", "its own kernel", lambda: _vllm("dgx-h100", "oneshot", "1stage")),
-    Case("vllm", "vllm", "PyTorch's symmetric memory", lambda: _vllm("dgx-h100", "multimem")),
-    Case("vllm", "vllm", "NCCL's on two machines", lambda: _vllm("dgx-h100x2", "symmetric")),
-    Case("flashinfer", "flashinfer", "one shot", lambda: _flashinfer("dgx-h100", "oneshot")),
-    Case("flashinfer", "flashinfer", "two shots", lambda: _flashinfer("dgx-a100", "twoshot")),
-    Case("nemo", "nemo", "an interleaved pipeline", lambda: _nemo(_INTERLEAVED)),
-    Case("nemo", "nemo", "experts", lambda: _nemo(_MIXTURE)),
-    Case(
+    ExportCase("vllm", "vllm", "its own kernel", lambda: _vllm("dgx-h100", "oneshot", "1stage")),
+    ExportCase("vllm", "vllm", "PyTorch's symmetric memory", lambda: _vllm("dgx-h100", "multimem")),
+    ExportCase("vllm", "vllm", "NCCL's on two machines", lambda: _vllm("dgx-h100x2", "symmetric")),
+    ExportCase("flashinfer", "flashinfer", "one shot", lambda: _flashinfer("dgx-h100", "oneshot")),
+    ExportCase("flashinfer", "flashinfer", "two shots", lambda: _flashinfer("dgx-a100", "twoshot")),
+    ExportCase("nemo", "nemo", "an interleaved pipeline", lambda: _nemo(_INTERLEAVED)),
+    ExportCase("nemo", "nemo", "experts", lambda: _nemo(_MIXTURE)),
+    ExportCase(
         "horovod", "horovod", "fusion with a cycle",
         lambda: _horovod(
             _choice("dgx1v", "resnet50", "nccl+fusion=64M", cycle=3.5e-3), cycle_time_ms=3.5
         ),
     ),
-    Case(
+    ExportCase(
         "horovod", "horovod", "hierarchical on two machines, without fusion",
         lambda: _horovod(_choice("dgx-a100x2", "resnet50", "nccl/pscpu")),
     ),
-    Case(
+    ExportCase(
         "tf_cnn_benchmarks", "tf_cnn_benchmarks", "by a spec in packs",
         lambda: _benchmarks(
             "dgx1v", "xring+packs=2", "VariableMgrLocalReplicated", ranges=[("xring", 1, -1)],
             gradient_repacking=2, variable_update="replicated",
         ),
     ),
-    Case(
+    ExportCase(
         "tf_cnn_benchmarks", "tf_cnn_benchmarks", "two ranges",
         lambda: _benchmarks(
             "dgx1v", "pscpu:32k:xring", "VariableMgrDistributedAllReduce",
@@ -459,15 +465,17 @@ _ALL = (
             variable_update="distributed_all_reduce",
         ),
     ),
-    Case(
+    ExportCase(
         "tf_cnn_benchmarks", "tf_cnn_benchmarks", "hierarchical copies",
         lambda: _benchmarks(
             "dgx1v", "hierarchical_copy", "VariableMgrLocalReplicated", ranges=[],
             hierarchical_copy=True, network_topology="dgx1", gradient_repacking=0,
         ),
     ),
-    Case("jax", "jax", "fusion", lambda: _xla(_choice("dgx1v", "resnet50", "nccl+fusion=64M"))),
-    Case(
+    ExportCase(
+        "jax", "jax", "fusion", lambda: _xla(_choice("dgx1v", "resnet50", "nccl+fusion=64M"))
+    ),
+    ExportCase(
         "jax", "jax", "sharded in half precision",
         lambda: _xla(
             _choice("dgx-h100x2", _DECODER, "nccl", method="fsdp", unit=50_000,
@@ -478,6 +486,6 @@ _ALL = (
 )  # fmt: skip
 
 
-def cases_of(program: str) -> Iterator[Case]:
+def cases_of(program: str) -> Iterator[ExportCase]:
     """The cases of a program."""
     return (case for case in _ALL if case.program == program)
