@@ -83,23 +83,30 @@ def _ddp(module: dict[str, Any], sizes: list[int], order: list[int]) -> dict[str
 
 
 def _fsdp(module: dict[str, Any], own: list[int], blocks: list[list[int]]) -> dict[str, Any]:
+    """What either generation of FSDP makes of the model; the root is the first unit."""
+    first = "sharding_strategy" in module["ARGUMENTS"]
+    named = inspect.signature(module["wrap"]).parameters
+    classes = {"blocks": (Block,)} if "blocks" in named else {}
+    more = {"device_id": torch.device("cpu")} if first else {}
+    model = module["wrap"](Model(own, blocks), **classes, **more)
+    model(torch.ones(2)).backward()
+    shown = _first(model) if first else _second(model)
+    return {"FSDP": 1 if first else 2} | {
+        key: value.pop() if isinstance(value, set) and len(value) == 1 else value
+        for key, value in shown.items()
+    }
+
+
+def _first(model: nn.Module) -> dict[str, Any]:
     from torch.distributed.fsdp import FullyShardedDataParallel
 
-    wrap, model = module["wrap"], Model(own, blocks)
-    named = inspect.signature(wrap).parameters
-    more = {"device_id": torch.device("cpu")} if "more" in named else {}
-    class_of = nn.ModuleList if "layers" in named else Block
-    classes = {"blocks": (class_of,)} if "blocks" in named else {}
-    model = wrap(model, **classes, **more)
-    model(torch.ones(2)).backward()
     units = [each for each in model.modules() if isinstance(each, FullyShardedDataParallel)]
-    shown = {
-        "units": [
-            sum(size for size, padding in zip(flat._numels_with_padding, flat._is_padding_mask,
-                                              strict=True) if not padding)
-            for each in units if each._handle and (flat := each._handle.flat_param) is not None
-        ],
-        "sharding_strategy": {each.sharding_strategy.name for each in units},
+    flat = [each._handle.flat_param for each in units if each._handle]
+    sizes = [zip(each._numels_with_padding, each._is_padding_mask, strict=True) for each in flat]
+    kinds = {each.sharding_strategy.name for each in units}
+    return {
+        "units": [sum(size for size, padding in unit if not padding) for unit in sizes],
+        "reshard_after_forward": {kind in ("FULL_SHARD", "HYBRID_SHARD") for kind in kinds},
         "backward_prefetch": {each.backward_prefetch and each.backward_prefetch.name
                               for each in units},
         "forward_prefetch": {each.forward_prefetch for each in units},
@@ -107,8 +114,22 @@ def _fsdp(module: dict[str, Any], own: list[int], blocks: list[list[int]]) -> di
         "param_dtype": {str(each.mixed_precision.param_dtype) for each in units},
         "reduce_dtype": {str(each.mixed_precision.reduce_dtype) for each in units},
     }  # fmt: skip
-    return {key: value.pop() if isinstance(value, set) and len(value) == 1 else value
-            for key, value in shown.items()}  # fmt: skip
+
+
+def _second(model: nn.Module) -> dict[str, Any]:
+    from torch.distributed.fsdp import FSDPModule
+
+    found = [each._get_fsdp_state() for each in model.modules() if isinstance(each, FSDPModule)]
+    states = [state for i, state in enumerate(found) if state not in found[:i]]
+    groups = [state._fsdp_param_group for state in states if state._fsdp_param_group]
+    policies = [state._mp_policy for state in states]
+    return {
+        "units": [sum(each._orig_size.numel() for each in group.fsdp_params) for group in groups],
+        "reshard_after_forward": {group._reshard_after_forward for group in groups[1:]},
+        "forward_prefetch": any(state._states_to_forward_prefetch for state in states),
+        "param_dtype": {str(each.param_dtype) for each in policies},
+        "reduce_dtype": {str(each.reduce_dtype) for each in policies},
+    }
 
 
 def _train(rank: int, port: int, given: dict[str, Any], out: str) -> None:

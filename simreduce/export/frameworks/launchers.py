@@ -175,4 +175,4 @@ SLURM = _launcher("slurm", "Slurm", _slurm, asked=("Debian's Slurm 22.05.8, 2026
 KUBERNETES = _launcher(
     "kubernetes", "Kubernetes", _kubernetes, asked=("Kubernetes' schema 1.37, 2026-12-01",)
 )
-TORCHRUN = _launcher("torchrun", "torchrun", _torchrun, asked=("PyTorch 2.13.0, 2026-11-30",))
+TORCHRUN = _launcher("torchrun", "torchrun", _torchrun, asked=("PyTorch 2.13.0, 2026-12-01",))

@@ -335,7 +335,7 @@ PYTORCH = Framework(
         "limit_all_gathers": (2, 0),
         "forward_prefetch": (0, 1),
     },
-    asked=("PyTorch 2.13.0, 2026-11-30",),
+    asked=("PyTorch 2.13.0, 2026-12-01",),
 )
 
 

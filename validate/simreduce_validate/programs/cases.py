@@ -81,14 +81,16 @@ def _ddp(choice: Choice) -> MeantFiles:
 _OWN, _BLOCKS = (64, 7), ((300, 20), (300, 20), (300, 20))
 
 
-def _fsdp(shards: Sharding, method: str, units: list[int], kind: str, unit: int) -> MeantFiles:
+def _fsdp(shards: Sharding, method: str, unit: int) -> MeantFiles:
+    """Units of the root and of each block."""
     sizes = [*_OWN, *(size for block in _BLOCKS for size in block)]
     workload = Workload("blocks", tuple(Gradient(str(i), size) for i, size in enumerate(sizes)))
     choice = _choice("switch:2", workload, "nccl", method=method, shards=shards, unit=unit)
     codes = {"param_dtype": shards.param_dtype, "reduce_dtype": shards.reduce_dtype}
     meant = {
-        "units": units,
-        "sharding_strategy": kind,
+        "FSDP": 1,
+        "units": [sum(_OWN), *map(sum, _BLOCKS)],
+        "reshard_after_forward": method != "zero2" and shards.reshard_after_forward,
         "backward_prefetch": f"BACKWARD_{shards.backward_prefetch.upper()}",
         "forward_prefetch": bool(shards.forward_prefetch),
         "limit_all_gathers": bool(shards.limit_all_gathers),
@@ -345,14 +347,14 @@ _ALL = (
     ),
     ExportCase(
         "pytorch", "pytorch", "FSDP",
-        lambda: _fsdp(Sharding(), "fsdp", [sum(_OWN), 320, 320, 320], "FULL_SHARD", 320),
+        lambda: _fsdp(Sharding(), "fsdp", 320),
     ),
     ExportCase(
         "pytorch", "pytorch", "FSDP with units of a size, in half precision",
         lambda: _fsdp(
             Sharding(units=1024, param_dtype=_BF16, reduce_dtype=_BF16, backward_prefetch="post",
                      limit_all_gathers=0, forward_prefetch=1),
-            "zero2", [sum(_OWN), 320, 320, 320], "SHARD_GRAD_OP", 300,
+            "zero2", 300,
         ),
     ),
     *(
