@@ -22,7 +22,7 @@ PYTHONS = $(shell for minor in 11 12 13 14 15 16 17 18 19; do \
 
 .PHONY: run docs test lint types machine-code tests test-quick test-pythons test-newest pythons \
   lock test-slow thorough fuzz test-tensorflow test-pytorch test-browser test-browser-whole test-devices \
-  ask-nccl test-tensorflow-slow validate-gpu test-validate-gpu bench bench-table container \
+  ask-nccl ask-programs test-tensorflow-slow validate-gpu test-validate-gpu bench bench-table container \
   container-works clean
 
 run: $(VENV)/.installed
@@ -131,6 +131,19 @@ ask-nccl: $(NCCL)/.installed
 	$(NCCL)/bin/python -m simreduce_validate.nccl_library --tools $(NCCL)/library \
 	  --answers $(NCCL_SAID)$(if $(PLUGIN),/tuner --plugin $(PLUGIN)) \
 	  $(if $(VERSIONS),--nccl $(VERSIONS)) $(ASK)
+
+# Programs that read what `simreduce export` writes, each in an environment of its own under
+# .venv-programs: their parsers, or runs on the CPU. Writes what they understood where tests compare
+# it with what was meant, and prints what differs. Takes half an hour and 20 GB, and root where
+# packages of Debian are missing. PROGRAMS=jax,slurm asks these only; NEWEST=1 asks the newest releases,
+# and writes to build/programs. Rows of the table in docs/how-to/export.md are printed at the end.
+PROGRAMS ?=
+NEWEST   ?=
+COMMA    := ,
+
+ask-programs: $(VENV)/.installed
+	$(BIN)/python -m simreduce_validate.programs --environments .venv-programs \
+	  $(if $(NEWEST),--newest --answers build/programs) $(subst $(COMMA), ,$(PROGRAMS))
 
 # Reports in headless Chromium, in an environment of its own: all that a page can do, on some kinds of
 # pages; test-browser-whole tries them all, and how soon a page is drawn and answers. As root it

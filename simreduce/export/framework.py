@@ -330,7 +330,8 @@ class Framework:
     the `files` that set it to one. A program that trains on meshes has its settings in `mesh`. What
     `starts_ranks` takes an order of nodes, whatever strategy runs on them. Where files differ by
     version, they are those of `version`, as `program=version`, and `others` are the same system in
-    other versions, each by the name of its version.
+    other versions, each by the name of its version. `asked` has the programs that read its files,
+    with version and date: `make ask-programs`.
 
     Unless it is told, it runs the strategy of `default`, "" if that is not known, which sentences
     call `default_words` or else its defaults. `switches` says by strategy what has small tensors go
@@ -363,6 +364,7 @@ class Framework:
     starts_ranks: bool = False
     version: str = ""
     others: tuple[Framework, ...] = ()
+    asked: tuple[str, ...] = ()
 
     default: Callable[[Choice], str] = lambda _: ""
     default_words: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -148,6 +149,16 @@ def export(
 def _check_target(name: str) -> str:
     """The name of what takes strategies or an order of nodes; StrategyError names the nearest."""
     return find_target(name).name
+
+
+def _asked() -> str:
+    """The lines of the help that name the programs that read files, by target."""
+    asked = {name: "; ".join(each.asked) for name, each in FRAMEWORKS.items() if each.asked}
+    width = max(map(len, asked))
+    return "\n".join(f"{name:{width}}  {words}" for name, words in asked.items())
+
+
+export.help = f"{inspect.cleandoc(export.help or '')}\n\nAsked what they read:\n\n\b\n{_asked()}"
 
 
 def hand_over(out: str | None, files: Mapping[str, str]) -> str:

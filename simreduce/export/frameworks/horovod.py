@@ -85,4 +85,5 @@ HOROVOD = Framework(
     in_half={"": "compression=hvd.Compression.fp16"},
     accumulation="backward_passes_per_step={}",
     cycles=True,
+    asked=("horovodrun of Horovod 0.28.1, 2026-12-01",),
 )

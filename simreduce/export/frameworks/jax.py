@@ -86,4 +86,5 @@ JAX = Framework(
     in_half={"": "astype(jnp.{dtype}) before the sum"},
     named=_METHODS,
     coarser=1,
+    asked=("JAX 0.10.2, 2026-11-30",),
 )

@@ -152,15 +152,27 @@ def _about(choice: Choice) -> str:
     return f"{choice.title}: the order of nodes"
 
 
-def _launcher(name: str, title: str, files: Callable[[Choice], Mapping[str, str]]) -> Framework:
+def _launcher(
+    name: str,
+    title: str,
+    files: Callable[[Choice], Mapping[str, str]],
+    asked: tuple[str, ...],
+) -> Framework:
     def refusals(choice: Choice) -> list[str]:
         return [] if choice.hosts else [f"{title} needs nodes with names, and the machine has none"]
 
-    return Framework(name, title, files, refusals, trains=False, starts_ranks=True)
+    return Framework(name, title, files, refusals, trains=False, starts_ranks=True, asked=asked)
 
 
-OPEN_MPI = _launcher("openmpi", "Open MPI", _open_mpi)
-MPICH = _launcher("mpich", "MPICH", _mpich)
-SLURM = _launcher("slurm", "Slurm", _slurm)
-KUBERNETES = _launcher("kubernetes", "Kubernetes", _kubernetes)
-TORCHRUN = _launcher("torchrun", "torchrun", _torchrun)
+OPEN_MPI = _launcher(
+    "openmpi",
+    "Open MPI",
+    _open_mpi,
+    asked=("Open MPI 5.0.11, 2026-11-30", "Debian's Open MPI 4.1.4, 2026-11-30"),
+)
+MPICH = _launcher("mpich", "MPICH", _mpich, asked=("MPICH 5.0.2, 2026-11-30",))
+SLURM = _launcher("slurm", "Slurm", _slurm, asked=("Debian's Slurm 22.05.8, 2026-12-01",))
+KUBERNETES = _launcher(
+    "kubernetes", "Kubernetes", _kubernetes, asked=("Kubernetes' schema 1.37, 2026-12-01",)
+)
+TORCHRUN = _launcher("torchrun", "torchrun", _torchrun, asked=("PyTorch 2.13.0, 2026-12-01",))

@@ -197,6 +197,7 @@ MEGATRON = Framework(
         splits=SPLITS,
     ),
     in_half={"": "--grad-reduce-in-{half}"},
+    asked=("Megatron-LM core_v0.19.0, 2026-12-01",),
 )
 
 
@@ -242,6 +243,7 @@ NEMO = Framework(
         lambda title, job: limits(title, job) | unwritten(title, job, dispatch=False),
         splits=SPLITS,
     ),
+    asked=("NeMo's Megatron-Bridge 0.3.1, 2026-12-01",),
 )
 
 
@@ -337,4 +339,5 @@ DEEPSPEED = Framework(
     methods=(REPLICATED, *_STAGES),
     unit=_ELEMENTS,
     coarser=1,
+    asked=("DeepSpeed 0.19.8, 2026-12-01",),
 )

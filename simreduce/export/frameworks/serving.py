@@ -130,7 +130,9 @@ class Server:
         which = f"{self.title} runs it on {gpus} GPUs for tensors {sizes}."
         return self.write(name, [choice.title, *[which] * bool(sizes)])
 
-    def framework(self, name: str, default: Callable[[Choice], str]) -> Framework:
+    def framework(
+        self, name: str, default: Callable[[Choice], str], asked: tuple[str, ...]
+    ) -> Framework:
         """The library as commands know it, with the strategy that it takes by itself."""
         return Framework(
             name,
@@ -142,6 +144,7 @@ class Server:
             switches={name: kernel.switch for name, kernel in self.kernels.items()},
             trains=False,
             by_plans=True,
+            asked=asked,
         )
 
 
@@ -181,6 +184,11 @@ _SYMMETRIC = Kernel(
 NVLink domain."""
 _STAGES = {"oneshot": "1stage", "twoshot": "2stage"}
 """What VLLM_CUSTOM_ALLREDUCE_ALGO says."""
+_KERNELS_READ = (
+    "Without --fail-on-environ-validation: vLLM does not know VLLM_CUSTOM_ALLREDUCE_ALGO, which its"
+    " kernels read."
+)
+"""0.33.0, asked."""
 
 
 def _default(choice: Choice) -> str:
@@ -196,7 +204,7 @@ def _write(name: str, comments: Sequence[str]) -> Mapping[str, str]:
     symmetric = name == "symmetric"
     lines: list[Line] = [
         *comments,
-        *["Run vllm serve with --disable-custom-all-reduce."] * (name not in _STAGES),
+        _KERNELS_READ if name in _STAGES else "Run vllm serve with --disable-custom-all-reduce.",
         ("VLLM_ALLREDUCE_USE_SYMM_MEM", int(name == "multimem")),
         ("VLLM_USE_NCCL_SYMM_MEM", int(symmetric)),
         ("VLLM_CUSTOM_ALLREDUCE_ALGO", _STAGES.get(name)),
@@ -218,7 +226,7 @@ _SERVER = Server(
     _write,
     on_amd=True,
 )
-VLLM = _SERVER.framework("vllm", _default)
+VLLM = _SERVER.framework("vllm", _default, asked=("vLLM 0.33.0, 2026-12-01",))
 
 
 _MB = 1_000_000
@@ -255,7 +263,7 @@ def _tensorrt_llm_default(choice: Choice) -> str:
     return "oneshot" if least is None or largest(choice) < least else "twoshot"
 
 
-TENSORRT_LLM = _TENSORRT_LLM_SERVER.framework("tensorrt_llm", _tensorrt_llm_default)
+TENSORRT_LLM = _TENSORRT_LLM_SERVER.framework("tensorrt_llm", _tensorrt_llm_default, asked=())
 
 
 _GPUS = {0: dict.fromkeys((2, 4, 8), (1 << 31) - (2 << 20))}
@@ -280,4 +288,6 @@ def _flashinfer_default(choice: Choice) -> str:
     return "" if _FLASHINFER_SERVER.limits(name, choice) else name
 
 
-FLASHINFER = _FLASHINFER_SERVER.framework("flashinfer", _flashinfer_default)
+FLASHINFER = _FLASHINFER_SERVER.framework(
+    "flashinfer", _flashinfer_default, asked=("FlashInfer 0.7.4, 2026-12-01",)
+)

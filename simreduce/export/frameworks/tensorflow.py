@@ -139,6 +139,7 @@ TENSORFLOW = Framework(
     published=2016,
     has_typed=True,
     by_plans=True,
+    asked=("TensorFlow 2.21.0, 2026-12-01",),
 )
 
 
@@ -234,4 +235,5 @@ TF_CNN_BENCHMARKS = Framework(
     has_typed=True,
     by_plans=True,
     modes=True,
+    asked=("tf_cnn_benchmarks 8fb790792, 2026-12-01",),
 )
