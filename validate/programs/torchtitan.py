@@ -48,13 +48,19 @@ def main(folder: str, module: str = "llama3", config: str = "llama3_70b") -> Non
         asked = ["--module", module, "--config", config, *words]
     found = import_module("torchtitan.config").ConfigManager().parse_args(asked)
     chosen, mesh = found.activation_checkpoint, _mesh(found.parallelism)
-    understood = {
+    tables = {
         "training": dataclasses.asdict(found.training),
         "parallelism": dataclasses.asdict(found.parallelism),
-        "recompute": chosen and getattr(chosen, "mode", type(chosen).__qualname__),
         "mesh": {name: getattr(mesh, name) for name in (*DEGREES, *EXPERTS) if hasattr(mesh, name)},
+    }
+    understood = {
+        **{f"{table}.{key}": value for table, row in tables.items() for key, value in row.items()},
+        "recompute": chosen and getattr(chosen, "mode", type(chosen).__qualname__),
         **(_stages(found, mesh) if file.exists() and mesh.pp > 1 else {}),
     }
+    if (given := Path(folder, "ask.json")).exists():
+        names = json.loads(given.read_text("utf-8"))["names"]
+        understood = {name: value for name, value in understood.items() if name in names}
     known = {each.name for each in metadata.distributions()}
     version = metadata.version("torchtitan") if "torchtitan" in known else "main"
     print(json.dumps({"version": version, "understood": understood}, sort_keys=True))

@@ -496,7 +496,6 @@ FSDP1 = replace(
         "limit_all_gathers": (2, 0),
         "forward_prefetch": (0, 1),
     },
-    asked=("PyTorch 2.13.0, 2026-12-01",),
 )
 
-PYTORCH = replace(_NEWEST, others=(FSDP1,))
+PYTORCH = replace(_NEWEST, others=(FSDP1,), asked=("PyTorch 2.13.0, 2026-12-01",))

@@ -149,6 +149,7 @@ TORCHTITAN = Framework(
     "torchtitan",
     mesh=_program(partial(_arguments, _sequences), _whole_experts),
     version="torchtitan=0.3",
+    asked=("torchtitan 0.3.0, 2026-12-01", "torchtitan 0.2.2, 2026-12-01"),
     others=(
         Framework("torchtitan=0.2", "torchtitan", mesh=_program(_toml, _older)),
         Framework(

@@ -14,7 +14,7 @@ from simreduce import dtypes
 from simreduce.engine.setup import Setup
 from simreduce.export import export
 from simreduce.export.framework import Choice
-from simreduce.export.frameworks import MESH_PROGRAMS
+from simreduce.export.frameworks import FRAMEWORKS, MESH_PROGRAMS
 from simreduce.planners.layouts import layout
 from simreduce.planners.packing import DdpBuckets, Fusion, ready_order
 from simreduce.planners.strategy import parse_strategy
@@ -81,23 +81,26 @@ def _ddp(choice: Choice) -> MeantFiles:
 _OWN, _BLOCKS = (64, 7), ((300, 20), (300, 20), (300, 20))
 
 
-def _fsdp(shards: Sharding, method: str, unit: int) -> MeantFiles:
-    """Units of the root and of each block."""
+def _fsdp(target: str, shards: Sharding, method: str, unit: int) -> MeantFiles:
+    """Units of the root and of each block, by a generation of FSDP."""
     sizes = [*_OWN, *(size for block in _BLOCKS for size in block)]
     workload = Workload("blocks", tuple(Gradient(str(i), size) for i, size in enumerate(sizes)))
     choice = _choice("switch:2", workload, "nccl", method=method, shards=shards, unit=unit)
     codes = {"param_dtype": shards.param_dtype, "reduce_dtype": shards.reduce_dtype}
+    own = {
+        "backward_prefetch": f"BACKWARD_{shards.backward_prefetch.upper()}",
+        "limit_all_gathers": bool(shards.limit_all_gathers),
+    }
     meant = {
-        "FSDP": 1,
+        "FSDP": 1 if target == "fsdp=1" else 2,
         "units": [sum(_OWN), *map(sum, _BLOCKS)],
         "reshard_after_forward": method != "zero2" and shards.reshard_after_forward,
-        "backward_prefetch": f"BACKWARD_{shards.backward_prefetch.upper()}",
         "forward_prefetch": bool(shards.forward_prefetch),
-        "limit_all_gathers": bool(shards.limit_all_gathers),
+        **(own if target == "fsdp=1" else {}),
         **{key: "None" if code is None else f"torch.{dtypes.NAMES[code]}"
            for key, code in codes.items()},
     }  # fmt: skip
-    return MeantFiles(export("pytorch", choice), meant, {"own": _OWN, "blocks": _BLOCKS})
+    return MeantFiles(export(target, choice), meant, {"own": _OWN, "blocks": _BLOCKS})
 
 
 def _nodes(target: str, order: tuple[int, ...]) -> Choice:
@@ -232,6 +235,28 @@ def _megatron(job: MeshJob, **more: object) -> MeantFiles:
     return MeantFiles(MESH_PROGRAMS["megatron"].export(job), meant, given)
 
 
+def _torchtitan(target: str, job: MeshJob) -> MeantFiles:
+    mesh, staged = job.mesh, job.mesh.pp > 1
+    meant: dict[str, object] = {
+        "mesh.tp": mesh.tp, "mesh.cp": mesh.cp, "mesh.pp": mesh.pp, "mesh.ep": mesh.ep,
+        "mesh.dp_replicate": 1, "mesh.dp_shard": mesh.dp,
+        "training.local_batch_size": job.micro_batch * (job.micros if staged else 1),
+        "training.global_batch_size": job.micro_batch * job.micros * mesh.dp,
+        "training.seq_len": job.sequence,
+    }  # fmt: skip
+    if target == "torchtitan":
+        meant["recompute"] = {"none": None, "full": "FullAC.Config"}[job.recompute]
+        each = [job.shape.blocks // (mesh.pp * job.virtual)] * (mesh.pp * job.virtual)
+        pipeline = {"schedule": "ScheduleInterleaved1F1B", "layers": each}
+        meant |= pipeline if staged else {}
+    else:
+        meant["recompute"] = job.recompute
+    program = FRAMEWORKS[target].mesh
+    if program is None:
+        raise ValueError(target)
+    return MeantFiles(program.export(job), meant, {"names": [*meant]})
+
+
 def _vllm(machine: str, kernel: str, stage: str = "") -> MeantFiles:
     """One of its all-reduces, for a tensor of 64 KiB."""
     tensor = Workload("a layer", (Gradient("a layer", 1 << 15, _BF16),))
@@ -332,6 +357,12 @@ _MIXTURE = _job(
     recompute="full",
 )  # fmt: skip
 
+_TITAN = _job(
+    Mesh(tp=4, cp=2, dp=2, pp=4), virtual=5, schedule="interleaved", micros=64,
+    sequence_parallel=True,
+)  # fmt: skip
+_TITAN_SHARDS = _job(Mesh(tp=8, dp=16), micro_batch=2, sequence_parallel=True, recompute="full")
+
 _ORDERS = {"two nodes": (0, 1), "three nodes in another order": (2, 0, 3)}
 
 _ALL = (
@@ -346,16 +377,32 @@ _ALL = (
         ),
     ),
     ExportCase(
-        "pytorch", "pytorch", "FSDP",
-        lambda: _fsdp(Sharding(), "fsdp", 320),
+        "pytorch", "pytorch", "FSDP1",
+        lambda: _fsdp("fsdp=1", Sharding(), "fsdp", 320),
     ),
     ExportCase(
-        "pytorch", "pytorch", "FSDP with units of a size, in half precision",
+        "pytorch", "pytorch", "FSDP1 with units of a size, in half precision",
         lambda: _fsdp(
+            "fsdp=1",
             Sharding(units=1024, param_dtype=_BF16, reduce_dtype=_BF16, backward_prefetch="post",
                      limit_all_gathers=0, forward_prefetch=1),
             "zero2", 300,
         ),
+    ),
+    ExportCase(
+        "pytorch", "pytorch", "FSDP2",
+        lambda: _fsdp("pytorch", Sharding(), "fsdp", 320),
+    ),
+    ExportCase(
+        "pytorch", "pytorch", "FSDP2 that keeps parameters, in half precision",
+        lambda: _fsdp(
+            "pytorch", Sharding(param_dtype=_BF16, forward_prefetch=2), "zero2", 320,
+        ),
+    ),
+    *(
+        ExportCase(program, "torchtitan", name, partial(_torchtitan, target, job))
+        for program, target in (("torchtitan", "torchtitan"), ("torchtitan0.2", "torchtitan=0.2"))
+        for name, job in (("a pipeline", _TITAN), ("shards and full recomputation", _TITAN_SHARDS))
     ),
     *(
         ExportCase("pytorch", "torchrun", name, partial(_torchrun, *order))
