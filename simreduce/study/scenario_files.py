@@ -292,6 +292,12 @@ def _build(
         "is for Horovod's buffers, which no strategy has; add +fusion to one",
     )
     advised = _advised(values, topology, faults)
+    settled = bool(advised["framework"]) and SYSTEMS[advised["framework"]].settled
+    faults.check(
+        not (step and settled and "cycle" in values["step"]),
+        "step.cycle",
+        f"is Horovod's; {advised['framework']} settles buffers before a step",
+    )
     if faults.problems or topology is None:
         return None, topology
     named = [given, values["step"].get("profile", "") if step else ""]
@@ -311,7 +317,7 @@ def _build(
     if lost := _cut_off(setup, cuts):
         faults.add("link_factors", lost)
         return None, topology
-    if step and advised["framework"] and "cycle" not in values["step"]:
+    if step and advised["framework"]:
         step = in_cycles(step, advised["framework"])
     if step and step.sharding and not step.sharding.units and advised["framework"]:
         usual = SYSTEMS[advised["framework"]].default_shards(

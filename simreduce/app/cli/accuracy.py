@@ -521,8 +521,7 @@ def nccl(
 def _say_what_is_idle(asked: ChosenCalls, variables: tuple[str, ...]) -> None:
     """Names on stderr the variables without which all that is printed is the same."""
     settings = asked.plan.settings
-    given = (each.partition("=")[0].strip() for each in variables)
-    names = [RENAMED.get(name, name) for name in given]
+    names = [each.partition("=")[0].strip() for each in variables]
 
     def shown(settings: Settings) -> tuple[object, ...] | None:
         at = plan(facts(asked.machine, settings=settings), settings)
@@ -538,11 +537,9 @@ def _say_what_is_idle(asked: ChosenCalls, variables: tuple[str, ...]) -> None:
 
     own = shown(settings) if names else None
     for name in dict.fromkeys(names):
-        if (
-            name.startswith("NCCL_")
-            and name in SETTINGS.keys
-            and shown(without(settings, name)) == own
-        ):
+        known = RENAMED.get(name, name)
+        acts = known.startswith("NCCL_") and known in SETTINGS.keys
+        if acts and shown(without(settings, known)) == own:
             say(f"simreduce: {name} changes nothing of this")
 
 

@@ -40,7 +40,7 @@ from simreduce.report.headings import ADVICE, sentence
 from simreduce.report.pictures import RANKS_WORDS, ranks_picture
 from simreduce.report.ranking import files_text
 from simreduce.study.ranking import ask, choice_of
-from simreduce.study.scenario import Scenario, with_step
+from simreduce.study.scenario import Scenario, in_cycles, with_step
 from simreduce.study.scenario_files import asks_for_meshes, is_scenario
 from simreduce.study.tune.meshes import files_of_mesh, rank_meshes, why_no_files
 from simreduce.study.tune.rank import rank
@@ -127,6 +127,7 @@ def export(
     megatron, nemo, torchtitan or deepspeed. Files are for the newest version asked, unless --for
     names another.
     """
+    method = SAME_METHODS.get(method or "", method)
     meshes = is_scenario(question) and asks_for_meshes(question)
     check = check_mesh_target if meshes else _check_target
     known = faults.attempt("", check, target)
@@ -375,6 +376,8 @@ def _fastest(
         named = tuple(s for s in named if able and not _refusals(target, scenario, methods, s))
     framework = target if FRAMEWORKS[target].trains else ""
     asked = replace(scenario, strategies=named, framework=framework)
+    if step and framework:
+        asked = replace(asked, step=in_cycles(step, framework))
     found = _recommend(target, asked, methods, method, workers)
     if found is None:
         fault = f"{scenario.name}: {title} has no setting for any of its strategies"

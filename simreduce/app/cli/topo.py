@@ -217,7 +217,7 @@ def _reader(text: str) -> Callable[..., str] | None:
     """The function that turns a text into a file of ours, by its content."""
     if text.lstrip("\ufeff \t\r\n").startswith("<"):
         return _import_graphs if "<graphs" in text else _import_xml
-    if ("Matrix" in text and "P2P" in text) or NVBANDWIDTH in text:
+    if ("Matrix" in text and "P2P" in text) or NVBANDWIDTH.search(text):
         return _import_p2p
     if table_reader(text) and not re.search(_P2P_STATUS, text):
         return _import_table
@@ -265,7 +265,7 @@ def _import_graphs(text: str, name: str) -> str:
 
 
 def _import_p2p(text: str, name: str) -> str:
-    program = "nvbandwidth" if NVBANDWIDTH in text else "p2pBandwidthLatencyTest"
+    program = "nvbandwidth" if NVBANDWIDTH.search(text) else "p2pBandwidthLatencyTest"
     return json_text(MATRICES.write((program, read_p2p_test(text, name))))
 
 

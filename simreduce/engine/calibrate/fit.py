@@ -354,8 +354,10 @@ class MeasuredRow:
     collective: str = ""
 
 
-NVBANDWIDTH = "memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)"
-"""What nvbandwidth (0.8) prints above a matrix of copies between GPUs, all with peer access."""
+NVBANDWIDTH = re.compile(r"^memcpy CE GPU\(row\) (->|<-) GPU\(column\) bandwidth", re.MULTILINE)
+"""What nvbandwidth (0.8) prints above a matrix of copies between GPUs, all with peer access: the
+arrow says which way they go.
+"""
 _ONE_WAY = re.compile(r"Running (device_to_device_memcpy_(read|write)_ce)\.")
 
 
@@ -364,15 +366,17 @@ def _read_nvbandwidth(lines: Sequence[str], faults: Faults) -> Iterator[Measured
     running = None
     for number, line in enumerate(lines):
         running = (_ONE_WAY.match(line) or running) if line.startswith("Running ") else running
-        if line.strip() != NVBANDWIDTH or not running:
+        title = NVBANDWIDTH.match(line)
+        if not title or not running:
             continue
         # Its heads have no corner, and its diagonals no figures.
         head = ["GPU", *lines[number + 1].split()] if number + 1 < len(lines) else []
         table = (line.replace("N/A", "-") for line in lines[number + 2 : number + 1 + len(head)])
         rows, fault = _matrix([" ".join(head), *table])
         if faults.check(not fault, f"line {number + 1}", fault):
-            scaled = (tuple(cell and cell * 1e9 for cell in row) for row in rows)
-            yield MeasuredMatrix("one_way", True, running[2] == "read", tuple(scaled))
+            scaled = [tuple(cell and cell * 1e9 for cell in row) for row in rows]
+            sent = tuple(scaled) if title[1] == "->" else tuple(zip(*scaled, strict=True))
+            yield MeasuredMatrix("one_way", True, running[2] == "read", sent)
         running = None
 
 
@@ -456,7 +460,9 @@ def read_nccl_tests(
         rest = fields[2:]
         words = [cell for cell in rest[:2] if not _is_number(cell)]
         numbers = rest[len(words) + has_root :]
-        torn = any(re.search(r"[A-Za-z]", each) for each in numbers[:3] if each not in _NO_TIMES)
+        torn = len(numbers) < 3 or any(
+            re.search(r"[A-Za-z]", each) for each in numbers[:3] if each not in _NO_TIMES
+        )
         if torn and note:
             note(f"{name}: line {number} is torn and left out: {quote(line.strip())}")
             continue
@@ -503,8 +509,13 @@ def _is_number(text: str) -> bool:
 
 
 _NO_TIMES = ("nan", "-nan", "inf", "-inf", "N/A")
-_PREFIX = re.compile(r"^(\[[^\]]{1,40}\](<std(out|err)>)?:?|[\w.-]{1,64}:|<std(out|err)>:?)\s*")
-"""A prefix that mpirun (`[1,0]<stdout>:`), srun (`0:`) or pdsh (`node1:`) puts before a line."""
+_STAMP = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*|[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d \S+"
+_PREFIX = re.compile(
+    rf"^({_STAMP}" r"|\[[^\]]{1,40}\](<std(out|err)>)?:?|[\w.-]{1,64}:|<std(out|err)>:?)\s*"
+)
+"""A prefix that mpirun (`[1,0]<stdout>:`), srun (`0:`) or pdsh (`node1:`) puts before a line, or a
+time stamp of a container's log or of syslog.
+"""
 _RANK = re.compile(r"Rank\s+(\d{1,6})\b.{0,60}?\b[Pp]id\s+(\d{1,10})\s+on\s+(\S{1,80})\s")
 _LAUNCH = re.compile(
     r"^# nThread (\d{1,6}) nGpus (\d{1,6})\b.* warmup iters: \d+ iters: (\d{1,9})\b", re.MULTILINE
@@ -520,6 +531,10 @@ COLLECTIVES = {
     "sendrecv": "send_receive",
 }
 """Our names of the programs."""
+_TORN = re.compile(r"\s+\d+[A-Za-z]\S*:\d+:\d+ .*NCCL INFO")
+"""A size that NCCL's own line follows."""
+_OTHERS = ("gather", "scatter", "hypercube")
+"""Programs of collectives that have no name here."""
 _CONFIG = ("nthreads", "ngpus", "iterations")
 
 
@@ -567,9 +582,12 @@ def read_nccl_logs(
     if text.lstrip().startswith("{"):
         return (_read_json(text, name),)
     parts, running = [list[str]()], ""
-    for number, line in enumerate(map(_strip, text.splitlines())):
+    for number, whole in enumerate(text.splitlines()):
+        line = _strip(whole)
+        if note and _TORN.match(whole):
+            note(f"{name}: line {number + 1} is torn and left out: {quote(whole.strip())}")
         found = _PROGRAM.search(line)
-        if found and found[1] in COLLECTIVES and found[1] != running:
+        if found and found[1] in (*COLLECTIVES, *_OTHERS) and found[1] != running:
             if running:
                 parts.append([""] * number)
             running = found[1]

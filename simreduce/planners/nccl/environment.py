@@ -303,9 +303,17 @@ def settings_of(values: FieldValues, base: Settings = DEFAULTS) -> Settings:
     return replace(base, **given | flags)
 
 
+def _is_default(name: str, value: object) -> bool:
+    """Whether a variable that is not modelled says what NCCL does unless it is told."""
+    return name in NOT_MODELLED and name.endswith("_DISABLE") and str(value).strip() == "0"
+
+
 def read_settings(table: object, faults: Faults, path: str, base: Settings = DEFAULTS) -> Settings:
-    """The settings of a table, with each fault noted. Old names stand for new ones."""
+    """The settings of a table, with each fault noted. Old names stand for new ones, and what is
+    not modelled may say that it is not disabled.
+    """
     if isinstance(table, Mapping):
+        table = {k: v for k, v in table.items() if not _is_default(k, v)}
         table = {RENAMED.get(k, k): v for k, v in table.items() if RENAMED.get(k) not in table}
     return settings_of(SETTINGS.read(table, faults, path), base)
 

@@ -33,11 +33,14 @@ _IDLE = {
     "NICs are those of the machine": "SOCKET_IFNAME IB_DEVICE_PCI_ORDER",
     "classes of traffic are not told apart": "IB_FIFO_TC IB_SL IB_TC GIN_IB_TC",
     "it says how memory is got, shared or registered": """
-        CUMEM_ENABLE CUMEM_HOST_ENABLE DISABLE_MEM_MANAGER DMABUF_ENABLE ELASTIC_BUFFER_REGISTER
+        CUMEM_HOST_ENABLE DISABLE_MEM_MANAGER DMABUF_ENABLE ELASTIC_BUFFER_REGISTER
         IB_DATA_DIRECT LEGACY_CUDA_REGISTER MULTI_SEGMENT_REGISTER NO_CACHE SET_CPU_STACK_SIZE
         SET_STACK_SIZE
-        SHADOW_MEMPOOL_MAX_SIZE SINGLE_PROC_MEM_REG_ENABLE SYM_REUSE_SYSMEM_HANDLES WIN_ENABLE
+        SHADOW_MEMPOOL_MAX_SIZE SINGLE_PROC_MEM_REG_ENABLE SYM_REUSE_SYSMEM_HANDLES
         WIN_STRIDE WORK_ARGS_BYTES WORK_FIFO_BYTES
+        """,
+    "NCCL no longer reads it": """
+        CHECKS_DISABLE IB_CUDA_SUPPORT LL_THRESHOLD SINGLE_RING_THRESHOLD TREE_THRESHOLD
         """,
     "it says what NCCL checks, or overlooks": """
         CHECK_MODE CHECK_POINTERS IGNORE_COLLNET_MISMATCH IGNORE_CPU_AFFINITY IGNORE_DISABLED_P2P
@@ -55,8 +58,10 @@ _NOT_MODELLED = {
     "it changes channels of sends": """
         MIN_P2P_NCHANNELS MAX_P2P_NCHANNELS NCHANNELS_PER_NET_PEER P2P_PER_CHANNEL_NET_BW
         """,
-    "without it GPUs that cannot copy directly meet over the network": "SHM_DISABLE",
-    "without it no GPU forwards for others": "NVB_DISABLE NVB_PRECONNECT",
+    "without shared memory GPUs that cannot copy directly meet over the network": "SHM_DISABLE",
+    "it says whether a GPU forwards for others": "NVB_DISABLE NVB_PRECONNECT",
+    "0 leaves no NVLink domains of several nodes, and no symmetric kernels": "CUMEM_ENABLE",
+    "0 leaves no symmetric kernels": "WIN_ENABLE",
     "GPUs of a node meet over its NICs where these are faster": "NET_DISABLE_INTRA",
     "it changes the NICs of sends": "P2P_PXN_LEVEL",
     "it changes the paths to NICs": """

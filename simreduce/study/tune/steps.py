@@ -256,9 +256,10 @@ def first_fit(scenario: StepScenario, pair: Pair, framework: str = "") -> str:
     """The first change with which a step by a method and a strategy fits, in a scenario's words; ""
     where nothing that was tried is enough.
 
-    It is recomputation, shards, or both, in what a framework has; else the same with half of the
-    batch in twice as many passes, and so on. Methods of the scenario come first; of steps as fast,
-    the one that holds least. They are simulated, as a step may hold more than is sure beforehand.
+    It is recomputation, shards, or both, in what a framework has; else the same with a half of the
+    batch in twice as many passes, a third in three times as many, and so on. Methods of the
+    scenario come first; of steps as fast, the one that holds least. They are simulated, as a step
+    may hold more than is sure beforehand.
     """
     own, given = pair[0], (pair[0], *scenario.step.methods)
     known = FRAMEWORKS[framework] if framework else None
@@ -298,14 +299,14 @@ def _fitting(scenario: StepScenario, step: StepQuestion, pair: Pair) -> tuple[fl
 
 def _smaller(step: StepQuestion) -> Iterator[tuple[list[str], StepQuestion]]:
     """A step as it is, then with more recomputation where activations are estimated, then all of
-    these with half of the batch in twice as many passes, and so on; each with its changes in words.
+    these with a part of the batch in as many more passes; each with its changes in words.
     """
     own = step.job
     estimated = step.activations.source == ESTIMATED and step.run.recompute == NONE
-    for halved in range(max(own.batch.bit_length(), 1)):
-        batch, passes = own.batch >> halved, own.accumulate << halved
+    for parts in (k for k in range(1, max(own.batch, 1) + 1) if own.batch % k == 0):
+        batch, passes = own.batch // parts, own.accumulate * parts
         job, activations, words = own, step.activations, list[str]()
-        if halved:
+        if parts > 1:
             profile = own.profile.rescale(own.batch, batch)
             job = replace(own, batch=batch, accumulate=passes, profile=profile)
             activations = activations.rescale(own.batch, batch)

@@ -28,6 +28,7 @@ from simreduce.topology.graph import Topology
 from simreduce.topology.importers.nccl_xml import CPU_CLASS, MBIT_PER_S, SWITCH_CLASS
 from simreduce.topology.importers.parts import (
     AMD,
+    AMD_VENDOR,
     EFA_LATENCY,
     GENERATIONS,
     HOSTS,
@@ -171,7 +172,8 @@ def _device(node: Node) -> str:
     model = model_in(node.model) if node.kind == "gpu" else None
     if model is None or not model.devices:
         return ""
-    return f' vendor="{NVIDIA}" device="{model.devices[0]:#06x}"'
+    vendor = AMD_VENDOR if model.arch else NVIDIA
+    return f' vendor="{vendor}" device="{model.devices[0]:#06x}"'
 
 
 def _host_of(topology: Topology) -> Host:

@@ -60,7 +60,8 @@ class GpuModel:
 
 GB = 10**9
 NVIDIA = "0x10de"
-"""The PCI vendor id, as NCCL writes it."""
+AMD_VENDOR = "0x1002"
+"""PCI vendor ids, as NCCL and RCCL write them."""
 SUMMED_BY_SWITCHES = 90
 """The compute capability from which on NVSwitches multicast and sum what GPUs send, times 10."""
 
@@ -82,7 +83,7 @@ MODELS: Mapping[str, GpuModel] = {model.name: model for model in _models()}
 with a bridge is an A100. Bridges: four links in the white paper "NVIDIA Ampere GA102 GPU
 Architecture" (RTX 3090, RTX A6000, A40), two links of NVLink 2 in "NVIDIA Turing GPU Architecture"
 (RTX 2080 Ti); of data sheets A30 4, H100 PCIe and NVL 12, A800 and H800 PCIe 8. The drivers of
-GeForce and TITAN refuse peer access over PCIe, not over a bridge.
+GeForce from RTX 20 on and of TITAN RTX refuse peer access over PCIe, not over a bridge.
 
 Data sheets of AMD; an MI250X is one of its two dies, and its links are all that a die has. Targets
 of compilers: AMD GPU specifications, rocm.docs.amd.com/en/latest/reference/gpu-arch-specs.html.
@@ -99,7 +100,7 @@ memory.
 
 _MAKER = re.compile(r"\b(nvidia|geforce|tesla|quadro|amd|instinct)\b")
 _FILLER = re.compile(
-    r"sxm\d?|hbm\d\w?|oam|fhhl|dgxs|ac|d|generation|edition|workstation|max|q|blackwell"
+    r"sxm\d?|hbm\d\w?|oam|dgxs|ac|d|generation|edition|workstation|max|q|blackwell"
 )
 """Words of programs' names that tell no two models of `MODELS` apart."""
 
@@ -130,6 +131,7 @@ def _known(name: str) -> GpuModel | None:
         return plain[whole]
     kept = [word for word in words if not _FILLER.fullmatch(word)]
     sizes = [word for word in kept if re.fullmatch(r"\d+gb?", word)]
+    kept = ["pcie" if word == "fhhl" else word for word in kept]
     card = [word for word in kept if word in ("pcie", "server")]
     base = "".join(word for word in kept if word not in (*sizes, *card))
     for text in (base + "".join(card), base + "".join(sizes), base):
@@ -144,10 +146,12 @@ def model_of_device(vendor: str, device: str) -> GpuModel | None:
 
     Ids are those of the PCI ID Project (pci-ids.ucw.cz, 2026).
     """
-    if vendor.lower() != NVIDIA or not re.fullmatch(r"0x[0-9a-fA-F]{1,4}", device):
+    if not re.fullmatch(r"0x[0-9a-fA-F]{1,4}", device):
         return None
-    number = int(device, 16)
-    return next((model for model in MODELS.values() if number in model.devices), None)
+    number, amd = int(device, 16), vendor.lower() == AMD_VENDOR
+    alike = (model for model in MODELS.values() if bool(model.arch) == amd)
+    known = vendor.lower() in (NVIDIA, AMD_VENDOR)
+    return next((model for model in alike if known and number in model.devices), None)
 
 
 def without_nvlinks(model: GpuModel, links: int, peers: int = 1) -> str:
@@ -165,10 +169,11 @@ def without_nvlinks(model: GpuModel, links: int, peers: int = 1) -> str:
 
 @lru_cache(maxsize=256)
 def model_in(text: str) -> GpuModel | None:
-    """The model in a name such as "Tesla V100-SXM2-16GB", None if unknown."""
-    plain = _plain(text)
+    """The model in a name such as "Tesla V100-SXM2-16GB", None if unknown: of whole words."""
+    words = re.findall(r"[a-z0-9]+", text.lower())
+    some = {"".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)}
     return _known(text) or max(
-        (model for model in MODELS.values() if _plain(model.name) in plain),
+        (model for model in MODELS.values() if _plain(model.name) in some),
         key=lambda model: len(model.name),
         default=None,
     )

@@ -244,6 +244,36 @@ def test_every_row_has_the_collective_of_its_program():
     assert (first.collective, second.collective) == ("all_reduce", "all_gather")
 
 
+def test_programs_without_a_name_here_are_not_taken_for_the_one_before():
+    both = _CHECKED.format("alltoall", 64, 16, "none", 0, 0)
+    both += _CHECKED.format("gather", 64, 16, "none", 0, 0)
+
+    assert [log.collective for log in read_nccl_logs(both, "log")] == ["all_to_all", ""]
+
+
+@pytest.mark.parametrize(
+    "stamp", ["2026-11-30T10:01:02.123Z ", "2026-11-30 10:01:02,123 ", "Nov 30 10:01:02 node1 "]
+)
+def test_time_stamps_before_lines_are_left_out(stamp):
+    text = _CHECKED.format("all_reduce", 64, 16, "sum", 0, 0)
+    stamped = "".join(f"{stamp}{line}\n" for line in text.splitlines())
+
+    assert read_nccl_log(stamped, "log").rows == read_nccl_log(text, "log").rows
+
+
+@pytest.mark.parametrize(
+    "torn",
+    ["  128  32  float  sum\n", "      12node1:40:40 [0] NCCL INFO AllReduce: 128 Bytes\n"],
+)
+def test_cut_lines_are_named(torn):
+    said = []
+    text = _CHECKED.format("all_reduce", 64, 16, "sum", 0, 0) + torn
+    [log] = read_nccl_logs(text, "log", said.append)
+
+    assert [row.size for row in log.rows] == [64]
+    assert [words.partition(" is ")[0] for words in said] == ["log: line 5"]
+
+
 def test_a_line_that_another_process_wrote_into_is_left_out_and_told():
     said = []
     torn = "  128  32  float  sum  -1  31.0  2node1:40:40 [0] NCCL INFO AllReduce\n"

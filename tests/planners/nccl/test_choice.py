@@ -107,6 +107,7 @@ def test_every_variable_is_in_one_of_three_states():
     assert not (acts | idle) & refused
     assert _problems(**dict.fromkeys(SETTINGS.idle, "x")) == []
     assert len(_problems(**dict.fromkeys(SETTINGS.refused, "1"))) == len(refused)
+    assert _settings(NCCL_IB_DISABLE="0", NCCL_SHM_DISABLE=0) == Settings()
     assert _settings(**dict.fromkeys(SETTINGS.idle, "x")) == Settings()
 
 

@@ -10,7 +10,7 @@ import pytest
 import simreduce as sr
 from simreduce import units
 from simreduce.engine import Disturbance, Fault
-from simreduce.errors import Deadlock, ScenarioError, StrategyError
+from simreduce.errors import Deadlock, InputError, ScenarioError, StrategyError
 from simreduce.plan import verify
 from simreduce.report.step_page import step_text
 from simreduce.report.steps import step_document
@@ -362,6 +362,29 @@ def test_half_precision_is_advised_only_where_it_is_named(ranked):
     assert ("nccl+ddp", False) == (
         asked_for_all.advice[0].option.name, asked_for_all.advice[0].changes,
     )  # fmt: skip
+
+
+def test_a_batch_is_cut_in_equal_parts(tmp_path):
+    """Of an odd one no sample is lost."""
+    path = tmp_path / "odd.toml"
+    path.write_text(
+        'topology = "dgx1v"\nworkload = "gpt2"\nstrategies = ["nccl+fusion"]\n'
+        'framework = "horovod"\n'
+        '[step]\nbatch = 15\nrate = "40 TFLOP/s"\nactivations = "30 GB"\n'
+    )
+    found = rank_steps(with_step(load_scenario(str(path))))
+
+    assert found.fits_with.startswith("batch = 5 and accumulate = 3 (")
+
+
+def test_a_cycle_is_none_of_xlas(tmp_path):
+    path = tmp_path / "jax.toml"
+    path.write_text(
+        'topology = "dgx1v"\nworkload = "gpt2"\nframework = "jax"\n'
+        '[step]\nbatch = 1\nrate = "40 TFLOP/s"\ncycle = "5 ms"\n'
+    )
+    with pytest.raises(InputError, match=r"step\.cycle: is Horovod's; jax settles"):
+        load_scenario(str(path))
 
 
 @pytest.mark.parametrize(("framework", "cycle"), [("jax", False), ("horovod", True)])

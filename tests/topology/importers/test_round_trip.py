@@ -185,7 +185,6 @@ LOST = {
         "a3mega a3ultra a4 alps dgx1v-2nic frontier mi300x mi308x mi325x mi350x mi355x oci-a100 "
         "oci-gb200 oci-h100 oci-mi300x oci-mi355x p6-b200 polaris"
     ),
-    "memory of GPUs": "mi325x",
     "peer": (
         "a100-mesh-4 a3mega a3ultra a4 dgx-h100 frontier h100-mesh-4 hgx-b200 hgx-h200 hgx-h800 "
         "mi300x mi308x mi325x mi350x mi355x ndv5 ndv5-h200 ndv5-mi300x oci-h100 oci-mi300x "

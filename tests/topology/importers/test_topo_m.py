@@ -6,7 +6,7 @@ import pytest
 
 from simreduce.errors import TopologyError
 from simreduce.topology import Topology, load_topology, matrix_text, path_class, shipped
-from simreduce.topology.importers.parts import model_named
+from simreduce.topology.importers.parts import model_in, model_named
 from simreduce.topology.importers.topo_m import is_topo_m, read_topo_m
 from tests.topology.importers.files import CUBE_MESH, SWITCHED, TOPO_M
 
@@ -207,6 +207,7 @@ def test_a_model_of_another_number_is_another_product(typed, meant):
         ("Tesla V100-SXM2-32GB", "V100"),
         ("Tesla V100-PCIE-16GB", "V100-PCIE"),
         ("Tesla V100S-PCIE-32GB", "V100S-PCIE"),
+        ("Tesla V100-FHHL-16GB", "V100-PCIE"),
         ("Tesla P100-PCIE-16GB", "P100-PCIE"),
         ("Tesla T4", "T4"),
         ("NVIDIA TITAN X (Pascal)", "TITANX-PASCAL"),
@@ -239,3 +240,18 @@ def test_names_are_those_that_programs_print(printed, model):
 def test_another_size_of_memory_is_another_gpu(printed):
     with pytest.raises(TopologyError, match="unknown model"):
         model_named(printed)
+
+
+@pytest.mark.parametrize(
+    ("text", "model"),
+    [
+        ("Tesla V100-SXM2-16GB", "V100"),
+        ("DGX H100 with H100-SXM5", "H100"),
+        ("RTX A4000", None),
+        ("Quadro GP100", None),
+        ("A100X", None),
+    ],
+)
+def test_a_model_in_a_text_is_whole_words(text, model):
+    found = model_in(text)
+    assert (found and found.name) == model

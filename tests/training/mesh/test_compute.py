@@ -112,7 +112,8 @@ def test_blocks_of_products_come_in_clusters_from_hopper_on(tmp_path):
         gpu = load_gpu(str(path), GPUS[base])
         return gpu.next_to(Beside(16)).slowed.clusters
 
-    assert {"H100", "H800", "H200", "B200"} == {name for name in GPUS if GPUS[name].clusters}
+    hopper = {"H100", "H100-PCIE", "H20", "H800", "H200"}
+    assert {*hopper, "B200"} == {name for name in GPUS if GPUS[name].clusters}
     assert mine('host = "20 us"\n', "H200")
     assert not mine('flops8 = "733 TFLOP/s"\n', "A100")
     assert mine("clusters = true\n", "A100")
