@@ -190,7 +190,7 @@ global_batch = 16
     "SwitchName=c Switches=a,b\n",
     "graphs.xml": GRAPHS,
     "p2p.log": P2P_TEST,
-    "tests.log": NCCL_TESTS,
+    "tests.log": f"# Collective test starting: all_reduce_perf\n{NCCL_TESTS}",
     "nccl.log": LOG,
     "crab.csv": CRAB,
     "trace.json": json.dumps(TRACE),
