@@ -29,7 +29,7 @@ from click.shell_completion import (
     split_arg_string,
 )
 
-from simreduce.app.cli.reply import STOPPED, OutputOption, Reply, check_outputs, interruptible, say
+from simreduce.app.cli.reply import STOPPED, OutputOption, Reply, check_outputs, interruptible, note
 from simreduce.app.cli.terminal import complain, complain_of_all, fitted, legible
 from simreduce.computing import workers
 from simreduce.errors import Deadlock, DeviceError, InputError, cut, did_you_mean, quote
@@ -496,7 +496,7 @@ def main(command: click.Command = cli) -> None:
     stdout = sys.stdout
     if isinstance(stdout, io.TextIOWrapper):  # which cannot write the name of any file as it is
         stdout.reconfigure(errors="backslashreplace")
-    workers.listeners[:] = [lambda text: say(f"simreduce: {text}")]
+    workers.listeners[:] = [note]
     try:
         with interruptible(), fitted():
             status = command.main(standalone_mode=False, help_option_names=["-h", "--help"])

@@ -20,9 +20,9 @@ from simreduce.app.cli import LazyGroup, command
 from simreduce.app.cli.reply import (
     Progress,
     Reply,
+    note,
     picture_options,
     report_options,
-    say,
     show_until_stopped,
 )
 from simreduce.app.cli.setups import (
@@ -540,7 +540,7 @@ def _say_what_is_idle(asked: ChosenCalls, variables: tuple[str, ...]) -> None:
         known = RENAMED.get(name, name)
         acts = known.startswith("NCCL_") and known in SETTINGS.keys
         if acts and shown(without(settings, known)) == own:
-            say(f"simreduce: {name} changes nothing of this")
+            note(f"{name} changes nothing of this")
 
 
 def _simulated(setup: Setup, strategy: str, collective: str, nbytes: int) -> float | None:
@@ -567,7 +567,7 @@ def _settings(
         left_out = [name for name in table if name not in (*SETTINGS.keys, *RENAMED)]
         for name in left_out:
             why = {**SETTINGS.refused, **SETTINGS.idle}.get(name, "unknown")
-            say(f"simreduce: {conf}: {name} is left out: {why}")
+            note(f"{conf}: {name} is left out: {why}")
         base = read_settings({k: v for k, v in table.items() if k not in left_out}, own, "")
         faults.problems += own.problems
     given = dict(read_assignments([("", each) for each in variables], faults))
@@ -578,10 +578,6 @@ def _settings(
     settings = read_settings(given, placed, "", base)
     faults.problems += placed.problems
     return settings
-
-
-def _say(words: str) -> None:
-    say(f"simreduce: {words}")
 
 
 def calibrate_from_logs(
@@ -599,7 +595,7 @@ def calibrate_from_logs(
     for name in logs:
         text = faults.attempt("", read_text, Path(name), CalibrationError)
         if text is not None:
-            read += faults.attempt("", read_nccl_logs, text, name, _say) or ()
+            read += faults.attempt("", read_nccl_logs, text, name, note) or ()
     whole = faults.require(topology or None)
     with Progress("fitting"):
         found = fit_logs(read, whole, DEFAULTS, collective, path)

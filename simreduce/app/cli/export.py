@@ -348,7 +348,6 @@ def _check_fit(
 
 def _method(step: StepQuestion | None, method: str | None) -> str:
     """The method of a step that is meant; StrategyError for one that it has not."""
-    method = SAME_METHODS.get(method or "", method)
     if method is not None and step is None:
         raise StrategyError(f"--method {method}: only a scenario with a [step] has methods")
     methods = step.methods if step else (DDP,)

@@ -441,6 +441,11 @@ def say(text: str) -> None:
     click.echo(legible(text), err=True)
 
 
+def note(text: str) -> None:
+    """A remark of simreduce's own on stderr."""
+    say(f"simreduce: {text}")
+
+
 def show_until_stopped(
     coming: Iterable[T],
     total: int,

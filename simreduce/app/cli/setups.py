@@ -21,7 +21,7 @@ from click.core import ParameterSource
 
 from simreduce import dtypes, units
 from simreduce.app.cli import calibrations, names_or_files, strategies
-from simreduce.app.cli.reply import Decorator, Reply, options, output_paths, say, wants_json
+from simreduce.app.cli.reply import Decorator, Reply, note, options, output_paths, wants_json
 from simreduce.app.cli.terminal import show
 from simreduce.engine import CALM, NOMINAL, RUNTIMES, Disturbance
 from simreduce.engine.calibrate import load_calibration
@@ -237,7 +237,7 @@ def read_sizes(
     found = sizes(faults.require(smallest), faults.require(largest), step, stepfactor or 0.0)
     if stepfactor == 1 and len(found) >= _MANY:
         added = f"-f 1 adds {units.exact_size(step)} (-i) from size to size"
-        say(f"simreduce: {added}: {len(found):,} sizes")
+        note(f"{added}: {len(found):,} sizes")
     return found
 
 
@@ -558,7 +558,7 @@ def say_idle(names: Iterable[str]) -> None:
     """Say of variables of NCCL on which no prediction depends that they change none."""
     for name in names:
         if why := SETTINGS.idle.get(name):
-            say(f"simreduce: {name} changes no prediction: {why}")
+            note(f"{name} changes no prediction: {why}")
 
 
 def _whole_elements(nbytes: Sequence[int], unit: int) -> list[int]:
@@ -568,7 +568,7 @@ def _whole_elements(nbytes: Sequence[int], unit: int) -> list[int]:
     rounded = list(dict.fromkeys(size // unit * unit for size in nbytes))
     if rounded[0] != nbytes[0]:
         why = f"the nearest multiple of {unit} bytes below {nbytes[0]}"
-        say(f"simreduce: sizes begin with {rounded[0]} bytes, {why}")
+        note(f"sizes begin with {rounded[0]} bytes, {why}")
     return rounded
 
 

@@ -20,6 +20,7 @@ from simreduce.app.cli.reply import (
     Progress,
     Reply,
     json_text,
+    note,
     options,
     output_option,
     output_path,
@@ -270,7 +271,7 @@ def _import_p2p(text: str, name: str) -> str:
 
 
 def _import_nccl_tests(text: str, name: str) -> str:
-    logs = read_nccl_logs(text, name, lambda words: say(f"simreduce: {words}"))
+    logs = read_nccl_logs(text, name, note)
     launch = logs[0].nthreads, logs[0].ngpus, logs[0].iterations
     return json_text(ROWS.write((launch, [row for log in logs for row in log.rows])))
 
@@ -316,8 +317,8 @@ def _machine_file(
         machine = with_nvlinks(machine, nvlink, load_topology, classes)
     elif len(machine.devices) > 1 and not any(is_nvlink(link) for link in machine.links):
         notes.append("no NVLinks in the file; --nvlink says what they are if the machine has some")
-    for note in notes:
-        say(f"simreduce: {machine.name}: {note}")
+    for each in notes:
+        note(f"{machine.name}: {each}")
     return to_toml(machine, notes)
 
 

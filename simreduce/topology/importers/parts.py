@@ -125,17 +125,16 @@ def _known(name: str) -> GpuModel | None:
 
     A size of memory that a model does not have makes it another one.
     """
-    plain = {_plain(known): model for known, model in MODELS.items()}
     words = re.findall(r"[a-z0-9]+", _MAKER.sub(" ", name.lower()))
-    if (whole := "".join(words)) in plain:
-        return plain[whole]
+    if (whole := "".join(words)) in _PLAIN:
+        return _PLAIN[whole]
     kept = [word for word in words if not _FILLER.fullmatch(word)]
     sizes = [word for word in kept if re.fullmatch(r"\d+gb?", word)]
     kept = ["pcie" if word == "fhhl" else word for word in kept]
     card = [word for word in kept if word in ("pcie", "server")]
     base = "".join(word for word in kept if word not in (*sizes, *card))
     for text in (base + "".join(card), base + "".join(sizes), base):
-        found = plain.get(text)
+        found = _PLAIN.get(text)
         if found and (not sizes or found.size in (0, int(sizes[0].rstrip("gb")) * GB)):
             return found
     return None
@@ -173,7 +172,7 @@ def model_in(text: str) -> GpuModel | None:
     words = re.findall(r"[a-z0-9]+", text.lower())
     some = {"".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)}
     return _known(text) or max(
-        (model for model in MODELS.values() if _plain(model.name) in some),
+        (model for plain, model in _PLAIN.items() if plain in some),
         key=lambda model: len(model.name),
         default=None,
     )
@@ -181,6 +180,9 @@ def model_in(text: str) -> GpuModel | None:
 
 def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+_PLAIN = {_plain(name): model for name, model in MODELS.items()}
 
 
 def model_of_arch(gcn: str) -> GpuModel:
