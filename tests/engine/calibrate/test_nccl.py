@@ -19,7 +19,7 @@ from simreduce.engine.calibrate import (
     to_toml,
     with_values,
 )
-from simreduce.engine.calibrate.fit import read_launch, read_nccl_log, read_nccl_logs
+from simreduce.engine.calibrate.logs import read_launch, read_nccl_log, read_nccl_logs
 from simreduce.engine.runtime import NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.errors import CalibrationError
