@@ -234,6 +234,8 @@ def test_torchtitan_gets_the_words_of_its_version(name, training, micro):
         ("torchtitan", {"sequence_parallel": False}, "parallelism",
          {"no-enable-sequence-parallel": True}),
         (MAIN, {"optimizer": "fsdp"}, "parallelism", {"fsdp_reshard_after_forward": "always"}),
+        (MAIN, {"optimizer": "fsdp", "copies": 2, "dp": 8}, "parallelism",
+         {"data_parallel_replicate_degree": 2, "data_parallel_shard_degree": 4}),
         (MAIN, {"optimizer": "replicated"}, "parallelism",
          {"data_parallel_replicate_degree": 2, "data_parallel_shard_degree": 1}),
     ],

@@ -322,7 +322,12 @@ def _mesh_files(job: MeshedJob) -> dict[str, str]:
 
 def _mesh_limits(title: str, job: MeshedJob) -> dict[str, bool]:
     lacks = bool(job.shape.experts) or job.mesh.cp > 1
-    return unwritten(title, job) | {f"{title} has no experts and no context parallel ranks": lacks}
+    return unwritten(title, job) | {
+        f"{title} has no experts and no context parallel ranks": lacks,
+        f"settings of hybrid shards (dp_replicate) are not written for {title}": (
+            job.mesh.copies > 1
+        ),
+    }
 
 
 DEEPSPEED = Framework(

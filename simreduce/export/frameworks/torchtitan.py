@@ -64,8 +64,8 @@ def _parallelism(job: MeshedJob) -> dict[str, object]:
     }
     reshard = "always" if job.optimizer == "fsdp" else "never"
     return {
-        "data_parallel_replicate_degree": 1 if shared else replicas,
-        "data_parallel_shard_degree": replicas if shared else 1,
+        "data_parallel_replicate_degree": job.mesh.copies if shared else replicas,
+        "data_parallel_shard_degree": replicas // job.mesh.copies if shared else 1,
         **({"fsdp_reshard_after_forward": reshard} if shared else {}),
         "tensor_parallel_degree": job.mesh.tp,
         "context_parallel_degree": job.mesh.cp,

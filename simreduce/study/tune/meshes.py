@@ -187,7 +187,7 @@ def _smaller(job: MeshJob, node: int) -> Iterator[tuple[str, MeshJob]]:
     last = found[-1] if found else {}
     mesh, said = job.mesh, f" with {_keys(last)}" if last else ""
     job, shape = replace(job, **last), job.shape
-    while mesh.dp % 2 == 0 and not shape.experts:  # ways of half as many replicas
+    while mesh.dp % (2 * mesh.copies) == 0 and not shape.experts:  # ways of half as many replicas
         tp, pp = 2 * mesh.tp, 2 * mesh.pp
         split = split_evenly(shape.blocks, pp)
         if not (node % tp or shape.heads % tp or max(shape.groups, tp) % tp):

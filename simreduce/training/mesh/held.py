@@ -2,9 +2,9 @@
 
 Mixed precision as Megatron-LM has it: parameters in 16 bits, gradients of `reduced` bytes, and for
 each parameter a float32 master and two moments (12 bytes). The distributed optimizer shares those
-among the replicas (ZeRO-1), `fsdp` all of it. Activations are those of Korthikanti et al. 2022
-(https://arxiv.org/abs/2205.05198) of all micro batches in flight, and with full recomputation the
-inputs of blocks, with one block that is computed again.
+among the replicas (ZeRO-1), `fsdp` all of it, of hybrid shards among those of a copy. Activations
+are those of Korthikanti et al. 2022 (https://arxiv.org/abs/2205.05198) of all micro batches in
+flight, and with full recomputation the inputs of blocks, with one block that is computed again.
 
 Not counted: buffers of communication beyond the gradients, workspaces, fragments of the allocator.
 """
@@ -148,7 +148,8 @@ def held_by_stages(job: MeshJob, schedule: Schedule) -> Iterator[Memory]:
 def held_by(job: MeshJob, schedule: Schedule, rank: int) -> Memory:
     """What a pipeline rank holds; units that are gathered count as parameters."""
     mine = rank_parameters(job, rank)
-    plain, experts = job.mesh.dp * job.mesh.cp, job.mesh.expert_data
+    copies = job.mesh.copies
+    plain, experts = job.mesh.dp * job.mesh.cp // copies, job.mesh.expert_data // copies
     ways = (plain, experts) if job.optimizer in (DISTRIBUTED, FSDP) else (1, 1)
     all_ways = ways if job.optimizer == FSDP else (1, 1)
 

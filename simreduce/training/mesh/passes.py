@@ -52,6 +52,8 @@ from simreduce.workload.decoder import Sequences
 from simreduce.workload.loader import load_decoder
 
 REPLICAS, EXPERT_REPLICAS, ENDS = "dp+cp", "edp", "ends"
+SAME_SHARDS, SAME_EXPERT_SHARDS = "dp_replicate", "edp_replicate"
+"""Of hybrid shards, ranks of all copies that hold the same."""
 """Groups that sum gradients: of what is no expert, of experts, and of the embedding at both ends
 of a pipeline."""
 _MOST_OPS = 1 << 19
@@ -127,9 +129,14 @@ class Costs:
 
     def _groups(self, axis: str) -> tuple[Group, ...]:
         if axis == REPLICAS:
-            return self.mesh.groups(DP, CP)
-        if axis in (EP, ETP, EXPERT_REPLICAS):
-            return self.mesh.groups({ETP: TP, EXPERT_REPLICAS: DP}.get(axis, axis), expert=True)
+            return self.mesh.shards(DP, CP)
+        if axis == EXPERT_REPLICAS:
+            return self.mesh.shards(DP, expert=True)
+        if axis in (SAME_SHARDS, SAME_EXPERT_SHARDS):
+            expert = axis == SAME_EXPERT_SHARDS
+            return self.mesh.same_shards(*((DP,) if expert else (DP, CP)), expert=expert)
+        if axis in (EP, ETP):
+            return self.mesh.groups({ETP: TP}.get(axis, axis), expert=True)
         return self.mesh.groups(axis)
 
     def _of(

@@ -157,6 +157,12 @@ def test_what_replicas_share():
         assert (2 * share + gathered, 2 * share + whole, 12 * share) == _kept(everything)
 
 
+def test_each_copy_of_hybrid_shards_holds_what_it_would_alone():
+    hybrid = _held(job(Mesh(dp=8, copies=2), optimizer="fsdp"))
+
+    assert hybrid == _held(job(Mesh(dp=4), optimizer="fsdp"))
+
+
 def test_experts_are_on_their_ranks():
     """With ep=4 of 8 each rank has two, whose states a replica shares with one other."""
     work = job(Mesh(ep=4, dp=8), EXPERTS, optimizer="distributed")

@@ -304,6 +304,17 @@ def test_uneven_stages():
             ["optimizer: fsdp with pp is not simulated; distributed is"],
         ),
         (
+            {"mesh": "dp_replicate=2", "optimizer": "distributed"},
+            GPT,
+            [("dp_replicate: is for optimizer = 'fsdp', whose shards it copies; "
+              "this is distributed")],
+        ),
+        (
+            {"mesh": "dp_replicate=3", "optimizer": "fsdp"},
+            GPT,
+            ["dp_replicate: 3 ways do not share 8 replicas (dp) evenly; 2 or 4 do"],
+        ),
+        (
             {"mesh": "pp=2", "pipeline": {"schedule": "zbv"}},
             GPT,
             ["schedule: zbv has two stages on a GPU: virtual = 2"],

@@ -127,6 +127,7 @@ def test_a_file_may_place_stages_on_any_rank(tmp_path, places):
         (Mesh(dp=8), {}),
         (Mesh(tp=2, pp=4), {}),
         (Mesh(tp=2, dp=4), {"optimizer": "fsdp"}),
+        (Mesh(dp=8, copies=2), {"optimizer": "fsdp"}),
         (Mesh(pp=2, dp=4), {"schedule": "interleaved", "virtual": 3}),
     ],
 )
