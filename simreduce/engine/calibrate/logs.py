@@ -221,13 +221,18 @@ def _is_number(text: str) -> bool:
 
 
 _NO_TIMES = ("nan", "-nan", "inf", "-inf", "N/A")
-_STAMP = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*|[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d \S+"
-_PREFIX = re.compile(
-    rf"^({_STAMP}" r"|\[[^\]]{1,40}\](<std(out|err)>)?:?|[\w.-]{1,64}:|<std(out|err)>:?)\s*"
+_STAMP = (
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*( std(out|err) [FP]\b)?"
+    r"|([A-Z][a-z]{2} )?[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d [^\s<]+"
 )
-"""A prefix that mpirun (`[1,0]<stdout>:`), srun (`0:`) or pdsh (`node1:`) puts before a line, or a
-time stamp of a container's log or of syslog.
+_PREFIX = re.compile(
+    rf"^({_STAMP}"
+    r"|\[[^\]]{1,80}\](<std(out|err)>)?:?|[\w.-]{1,64}( *\||:)|<std(out|err)>:?)\s*"
+)
+"""A prefix that mpirun (`[1,0]<stdout>:`), srun (`0:`), pdsh (`node1:`) or Docker (`nccl-1  |`)
+puts before a line, or a time stamp of mpirun, of syslog or of a container's log.
 """
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _RANK = re.compile(r"Rank\s+(\d{1,6})\b.{0,60}?\b[Pp]id\s+(\d{1,10})\s+on\s+(\S{1,80})\s")
 _LAUNCH = re.compile(
     r"^# nThread (\d{1,6}) nGpus (\d{1,6})\b.* warmup iters: \d+ iters: (\d{1,9})\b", re.MULTILINE
@@ -420,7 +425,7 @@ def _read_log(lines: Sequence[str], name: str, note: Callable[[str], None] | Non
 
 def _strip(line: str) -> str:
     """A line without what launchers put before it."""
-    line = line.strip()
+    line = _COLOUR.sub("", line).strip()
     while not line.startswith("#") and not ROW.match(line) and (match := _PREFIX.match(line)):
         line = line[match.end() :]
     return line
