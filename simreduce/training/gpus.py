@@ -259,6 +259,19 @@ GPUS: Mapping[str, Gpu] = {
         "H20", 148, 296, 4.0, 78, _borrowed("H100", *_H100), tf32=74, fp32=44, clusters=True
     ),
     "H100": _gpu("H100", 989.4, 1978.9, 3.35, 132, *_H100, tf32=494.7, fp32=66.9, clusters=True),
+    # torchtitan's, of 96 GB and 500 W: the power of a chip goes with the cube of its clock.
+    "H100-96GB": _gpu(
+        "H100 of 96 GB, 500 W",
+        989.4,
+        1978.9,
+        2.4,
+        132,
+        *_H100,
+        ("H100's at 500 of 700 W", {"products": 0.591, "products8": 0.452}),
+        tf32=494.7,
+        fp32=66.9,
+        clusters=True,
+    ),
     "H800": _gpu("H800", 989.4, 1978.9, 3.35, 132, *_H100, tf32=494.7, fp32=66.9, clusters=True),
     "H200": _gpu("H200", 989.4, 1978.9, 4.8, 132, *_H100, tf32=494.7, fp32=66.9, clusters=True),
     "B200": _gpu(

@@ -40,6 +40,7 @@ from simreduce.training.mesh import (  # fmt: skip
     ALLTOALL,
     DISTRIBUTED,
     EXPERTS,
+    FSDP,
     GRAD_REDUCE,
     P2P,
     PARAM_GATHER,
@@ -55,6 +56,7 @@ from simreduce.training.mesh.write import simulate_mesh
 from simreduce.training.sharded import Sharding
 from simreduce.training.sharded.collectives import sharded_method
 from simreduce.training.sharded.simulation import simulate_sharded_step
+from simreduce.training.stacks import TORCHTITAN, TORCHTITAN_EAGER
 from simreduce.workload import Model
 from simreduce.workload.decoder import Decoder
 from simreduce.workload.loader import load_decoder
@@ -82,19 +84,23 @@ def job_of(step: PublishedStep, gpu: Gpu) -> MeshJob:
     mesh = Mesh(step.tp, step.cp, step.ep, step.gpus // each, step.pp, etp=int(step.ep > 1))
     split = split_evenly(shape.blocks, step.pp * step.virtual)
     source, overlap = step.source, {TP_GRAD}
+    titan = source.stack in (TORCHTITAN, TORCHTITAN_EAGER)
     if source.recent:
         overlap = {GRAD_REDUCE, PARAM_GATHER, TP_COMM, P2P}
+    elif titan:
+        overlap = {GRAD_REDUCE, PARAM_GATHER, TP_GRAD} | ({TP_COMM} if step.hidden else set())
     elif source.plain:
         overlap = set()
     return MeshJob(
         shape, mesh, gpu, step.micro_batch,
         step.global_batch // (mesh.dp * step.micro_batch), step.sequence,
         "1f1b" if step.virtual == 1 else "interleaved", step.virtual, split or (),
-        recompute=step.recompute, attention=FUSED if source.recent else UNFUSED,
+        recompute=step.recompute, attention=FUSED if source.recent or titan else UNFUSED,
         sequence_parallel=step.sequence_parallel,
-        optimizer=REPLICATED if source.plain else DISTRIBUTED,
-        overlap=frozenset(overlap | ({EXPERTS} if step.hidden else set())),
-        bits=8 if step.precision == "fp8" else 16, reduced=2,
+        optimizer=FSDP if titan else REPLICATED if source.plain else DISTRIBUTED,
+        overlap=frozenset(overlap | ({EXPERTS} if step.hidden and step.ep > 1 else set())),
+        bits=8 if step.precision == "fp8" else 16, reduced=4 if titan else 2,
+        kernels=source.stack,
         dispatch=step.dispatch or ALLTOALL, graphs=frozenset(step.graphs),
     )  # fmt: skip
 
