@@ -48,10 +48,11 @@ from simreduce.topology.elements import joined
 from simreduce.topology.loader import fail, find
 from simreduce.topology.switch_groups import label, read_machines
 from simreduce.training import StepQuestion, load_model, parse_step, replicas
+from simreduce.training.eager import MEGATRON
 from simreduce.training.executions.reading import SUFFIXES, is_record
 from simreduce.training.mesh.mesh_table import parse_mesh
-from simreduce.training.stacks import STACKS
 from simreduce.training.recorded import ranks_of, read_recorded
+from simreduce.training.stacks import STACKS
 from simreduce.training.step_table import MOST_SAMPLES
 from simreduce.units import MIB, first_few, plural
 from simreduce.workload import Workload

@@ -73,7 +73,7 @@ CONSTANTS: Mapping[str, tuple[str, ...]] = {
 """Those of a GPU that published steps determine, besides its spread."""
 _SPREAD = "spread"
 _FITTED = "steps-fitted.csv"
-_EVERY = 5
+EVERY = 5
 """Of the rows of one machine, which come from few measurements, a fit takes one in so many."""
 
 
@@ -105,12 +105,13 @@ def job_of(step: PublishedStep, gpu: Gpu) -> MeshJob:
     )  # fmt: skip
 
 
-def predict_seconds(step: PublishedStep, gpu: Gpu) -> float:
-    """The step of a GPU with these constants; what a mesh moves is simulated once.
+def predict_seconds(step: PublishedStep, gpu: Gpu, stack: str = "") -> float:
+    """The step of a GPU with these constants, by a stack; what a mesh moves is simulated once.
 
     Once the pipeline is full, each micro batch of 1F1B adds as much as the one before.
     """
     job = job_of(step, gpu)
+    job = replace(job, kernels=stack or job.kernels)
     costs, full = costs_of(step.machine, step.gpus, job.mesh), job.mesh.pp + 1
     if job.schedule != "1f1b" or job.micros <= full + 2:
         return simulate_mesh(job, costs).seconds
@@ -272,7 +273,7 @@ def fitted_steps(name: str) -> list[PublishedStep]:
     """The steps of a GPU that constants are fitted to; of a recipe, those on the fewest GPUs."""
     found = [s for s in published_steps() if s.source.gpu == name and s.set != "table-5"]
     return [
-        *[s for s in found if s.set == "vtrain-single"][::_EVERY],
+        *[s for s in found if s.set == "vtrain-single"][::EVERY],
         *[s for s in found if s.set == "vtrain-multi"],
         *[mine[min(mine)] for mine in _recipes({step: step for step in found})],
     ]

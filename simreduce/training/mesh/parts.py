@@ -352,7 +352,7 @@ class Parts:
         into, back, others = self._inner(self.job.tokens, self.job.shape.inner // self.job.mesh.tp)
         found = into + back + others + (around := self._around())
         if self._stack.by_op:
-            again = (into.forward / 2 if self.job.shape.gated else back.forward)
+            again = into.forward / 2 if self.job.shape.gated else back.forward
             found = replace(found, again=again + others.forward + around.forward)
         return BlockPart("feed_forward", found, *self._sums(into + back, into))
 
