@@ -231,6 +231,7 @@ def test_torchtitan_gets_the_words_of_its_version(name, training, micro):
     [
         ("torchtitan", {"recompute": "full"}, "recompute", "full"),
         (OLDER, {"recompute": "full"}, "recompute", "full"),
+        ("torchtitan", {"recompute": "op"}, "recompute", "selective"),
         ("torchtitan", {"sequence_parallel": False}, "parallelism",
          {"no-enable-sequence-parallel": True}),
         (MAIN, {"optimizer": "fsdp"}, "parallelism", {"fsdp_reshard_after_forward": "always"}),
@@ -245,6 +246,14 @@ def test_torchtitan_gets_what_a_job_changes(name, changes, section, expected):
 
     assert plain != found
     assert found == (expected if isinstance(expected, str) else {**found, **expected})
+
+
+def test_torchtitan_02_names_the_option_of_selective_recomputation():
+    [text] = MESH_VERSIONS[OLDER].export(changed(LLAMA, recompute="op")).values()
+
+    assert {"mode": "selective", "selective_ac_option": "op"} == tomllib.loads(text)[
+        "activation_checkpoint"
+    ]
 
 
 def test_torchtitan_captures_no_graphs_where_ranks_have_stages_or_experts():
@@ -294,6 +303,10 @@ def test_nemo_gets_its_fields():
         ("megatron", {"optimizer": "fsdp"}, "FSDP"),
         ("megatron", {"overlap": frozenset(("param_gather",))}, "only where it overlaps"),
         ("megatron", {"micros": 6}, "multiple of pp"),
+        ("megatron", {"recompute": "op"}, "no recomputation op by op"),
+        ("nemo", {"recompute": "op"}, "no recomputation op by op"),
+        ("deepspeed", {"recompute": "op"}, "no recomputation op by op"),
+        ("deepspeed", {"optimizer": "fsdp", "copies": 2}, "hybrid shards"),
         ("megatron", LISTED, "evenly"),
         ("nemo", {"graphs": frozenset(("router",))}, "cuda_graphs"),
         ("torchtitan", {"capacity": 1.0}, "capacity_factor"),
