@@ -26,6 +26,7 @@ _SCHEDULES = {
     "dualpipe": "DualPipeV",
 }
 
+OP = "op"
 Tables = dict[str, dict[str, object]]
 """Settings by section and name."""
 
@@ -88,7 +89,8 @@ def _arguments(batches: Callable[[MeshedJob], Tables], job: MeshedJob) -> dict[s
         | found["parallelism"]
         | ({"no-enable-sequence-parallel": True} if whole else {}),
     }
-    rows: list[list[object]] = [*_rows(tables), [f"activation-checkpoint:{job.recompute}"]]
+    mode = "selective" if job.recompute == OP else job.recompute
+    rows: list[list[object]] = [*_rows(tables), [f"activation-checkpoint:{mode}"]]
     return {"torchtitan.args": arguments(rows, " \\")}
 
 
@@ -105,7 +107,11 @@ def _toml(job: MeshedJob) -> dict[str, str]:
     tables = {
         "training": found["training"],
         "parallelism": _parallelism(job) | experts | found["parallelism"],
-        "activation_checkpoint": {"mode": job.recompute},
+        "activation_checkpoint": (
+            {"mode": "selective", "selective_ac_option": OP}
+            if job.recompute == OP
+            else {"mode": job.recompute}
+        ),
     }
     return {"torchtitan.toml": toml_text(tables).lstrip()}
 

@@ -312,11 +312,6 @@ _GPT = "transformer:layers={},hidden={},heads={},vocab=51200"
 MODELS: Mapping[str, str] = {
     "3.6b": _GPT.format(30, 3072, 32),
     "39.1b": _GPT.format(48, 8192, 64),
-    # NVIDIA's NeMo-Framework-Launcher, launcher_scripts/conf/training: gpt3/5b.yaml and
-    # llama/llama2_7b.yaml
-    "gpt-3-5b": "transformer:layers=24,hidden=4096,heads=32,vocab=50304",
-    "llama-2-7b": "transformer:layers=32,hidden=4096,heads=32,vocab=32000,ffn=11008,gated=yes,"
-    "seq=4096",
     **{f"{h}x{n}": _GPT.format(n, h, 16) for h in (1024, 2048) for n in (12, 24)},
 }
 """Models that are no names, by how reports call them: the width and the blocks, or parameters."""

@@ -43,7 +43,7 @@ from simreduce.training import (
 )
 from simreduce.training.gpus import utilization
 from simreduce.training.interference import Loses
-from simreduce.training.memory import FULL, POLICIES
+from simreduce.training.memory import FULL, OP, POLICIES
 from simreduce.training.mesh import (
     DISTRIBUTED,
     FSDP,
@@ -179,7 +179,7 @@ def _smaller(job: MeshJob, node: int) -> Iterator[tuple[str, MeshJob]]:
     """Changes of a job that need less memory, what costs least first: what a scenario says, and the
     job then. Tensor parallel ranks stay on a `node` of so many GPUs.
     """
-    recomputes = POLICIES[POLICIES.index(job.recompute) + 1 :]
+    recomputes = [FULL] if job.recompute == OP else POLICIES[POLICIES.index(job.recompute) + 1 :]
     known = OPTIMIZERS if job.mesh.pp == 1 else OPTIMIZERS[:2]
     optimizers = known[OPTIMIZERS.index(job.optimizer) + 1 :]
     one = [{"recompute": each} for each in recomputes]

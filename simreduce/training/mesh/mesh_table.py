@@ -29,7 +29,7 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.planners.strategy.compiler import compile_collective
 from simreduce.training.eager import MEGATRON, RENAMED
 from simreduce.training.gpus import Gpu, faster_gpu, gpu_for
-from simreduce.training.memory import ATTENTIONS, FULL, FUSED, NONE, POLICIES
+from simreduce.training.memory import ATTENTIONS, FULL, FUSED, NONE, OP, POLICIES
 from simreduce.training.mesh import (
     ALLTOALL,
     COPIES,
@@ -109,8 +109,9 @@ MESH = Format(
     Field("global_batch", whole(1, 10**9), "Sequences of a step.", required=True),
     Field("micro_batch", OneOrMore(whole(1, 10**6)), "Sequences of a micro batch; or a list.",
           default_words="1"),
-    Field("recompute", some_of(POLICIES, "one policy of"), "Activations that backward passes make"
-          " again; or a list.", default_words="`none`"),
+    Field("recompute", some_of((*POLICIES, OP), "one policy of"), "Activations that backward passes"
+          " make again; `op`: all but attention and every other product, as torchtitan does. Or a"
+          " list.", default_words="`none`"),
     Field("attention", choice(ATTENTIONS, "attention"), "`fused` (FlashAttention) or `unfused`.",
           FUSED),
     Field("sequence_parallel", FLAG, "Whether tensor parallel ranks share sequences where they do"
@@ -398,6 +399,10 @@ def _job(
         rest = {**rest, "placed": tuple(found.home[stage] for stage in range(stages))}
     if schedule in ONE_STAGE:  # as in Megatron-LM: only interleaved stages send beside compute
         rest = {**rest, "overlap": rest["overlap"] - {P2P}}
+    if rest["recompute"] == OP:
+        known = not (shape.experts or shape.latent or shape.bias) and rest["attention"] == FUSED
+        words = "nobody counted op of experts, biases, latent or unfused attention; full is known"
+        faults.check(known, "recompute", words)
     if mesh.copies > 1:
         words = f"is for optimizer = 'fsdp', whose shards it copies; this is {rest['optimizer']}"
         faults.check(rest["optimizer"] == FSDP, COPIES, words)

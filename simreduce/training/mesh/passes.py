@@ -33,7 +33,7 @@ from simreduce.training.calls import (
 from simreduce.training.executions import BACKWARD as BACKWARD_PHASE, FORWARD as FORWARD_PHASE
 from simreduce.training.gpus import Gpu, Times
 from simreduce.training.interference import Beside, Law, Loses, by_share
-from simreduce.training.memory import ModelRun
+from simreduce.training.memory import FULL, OP, ModelRun
 from simreduce.training.mesh import CP, DP, EP, ETP, NCCL, PP, TP, Mesh, MeshJob
 from simreduce.training.mesh.held import update_seconds
 from simreduce.training.mesh.parts import (
@@ -344,7 +344,8 @@ class MeshPasses:
             WEIGHTS: times.weights,
         }[kind]
         launched = {FORWARD: 1, BACKWARD: 2, INPUTS: 1, WEIGHTS: 1}[kind]
-        launched += 1 if repeated.forward >= times.forward else 0
+        most = self.job.recompute in (FULL, OP)
+        launched += 1 if repeated.forward and most else 0
         kernels = times.kernels * launched
         own: Sequence[MeshCall] = {FORWARD: part.forward, WEIGHTS: ()}.get(kind, part.backward)
         by = defaultdict[str, float](float, {COMPUTE: computes * self._slowest})
