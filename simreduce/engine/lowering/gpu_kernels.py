@@ -168,6 +168,26 @@ def find_sends(signatures: Signatures, routes: Routes, site: Site, resources: Re
     return Sends(copies[mine], kind[mine], wires[mine], network[mine], slowest[mine])
 
 
+def find_host_memory(
+    sends: Sends, routes: Routes, copies: Ints, site: Site, resources: Resources
+) -> tuple[Ints, Ints]:
+    """The sends through a host's memory, as calls, and the memories, as resources: of the last CPU
+    on the way, where NCCL has the receiver's buffer (NCCL_SHM_LOCALITY=2), if its rate is known.
+
+    `routes` are those of the `copies`, as calls.
+    """
+    calls = sends.calls[sends.kind == _SHM]
+    kept, memories = list[int](), list[int]()
+    links = site.topology.links
+    for call, row in zip(calls.tolist(), np.searchsorted(copies, calls).tolist(), strict=True):
+        way = routes.links[routes.start[row] : routes.start[row + 1]].tolist()
+        hosts = [links[i].source for i in way if site.topology.nodes[links[i].source].kind == "cpu"]
+        if hosts and hosts[-1] in resources.memory:
+            kept.append(call)
+            memories.append(resources.memory[hosts[-1]])
+    return np.array(kept, dtype=np.int64), np.array(memories, dtype=np.int64)
+
+
 def add_costs(
     calls: Calls, signatures: Signatures, sends: Sends, constants: NcclConstants
 ) -> Calls:

@@ -22,9 +22,10 @@ from simreduce.planners.nccl.constants import NVLINK, PCI, XGMI, tables
 from simreduce.planners.nccl.environment import DEFAULTS, Settings
 from simreduce.planners.synthesis import way_to
 from simreduce.topology import Folded, Link, Node, Topology, link_classes, route
-from simreduce.topology.elements import OFF, TCP
+from simreduce.topology.elements import DEFAULT_REACH, OFF, TCP
 from simreduce.topology.importers.parts import model_in
 from simreduce.topology.routing import XGMI as XGMI_LINKS, is_nvlink
+from simreduce.topology.routing.rules import EqualMachines
 
 CLASSES = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")
 """Classes of paths, nearest first."""
@@ -471,6 +472,8 @@ class Facts:
     """The library that the GPUs run: nccl or rccl."""
     aggregates: Callable[[], bool] = field(default=lambda: False, repr=False)
     """Whether switches of the network sum what all nodes send."""
+    exceeds: Callable[[str], bool] = field(default=lambda _: False, repr=False)
+    """Whether some GPUs of a node copy to each other directly over a farther path than this."""
     cache: dict[object, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -562,8 +565,43 @@ def _facts(machine: Topology | Folded, gpus: Sequence[str], settings: Settings) 
         any(node.reduces for nodes in around.values() for node in nodes if node.kind in _SWITCHES),
         (networks or stated or [""])[0] if len(boxes) > 1 else "",
         rules_of(topology.nodes[chosen[0]].model).library,
-        partial(_aggregates, topology, tuple(chosen)),
+        partial(_aggregates, topology, tuple(chosen)), partial(_exceeds, topology, tuple(chosen)),
     )  # fmt: skip
+
+
+def peer_reach(known: Facts, settings: Settings) -> str:
+    """The farthest path over which channels write to peers' memory, as in `Node.peer`, by the
+    settings or by NCCL's own choice, whatever GPUs can; DEFAULT_REACH if no GPU can more.
+
+    Unless it is told, NCCL stays below host bridges, but on AMD's hosts before 2.23 and of two GPUs
+    since; 2.4 to 2.8 within a socket (NVIDIA/nccl src/graph/paths.cc and transport/p2p.cc). RCCL
+    goes as far as GPUs do.
+    """
+    asked, release = settings.reach, settings.release
+    if asked in (OFF, "NV", "PIX") or known.library != "nccl":
+        return asked or DEFAULT_REACH
+    usual = "PXB" if release >= (2, 9) else "PHB"
+    if known.vendor == "AMD" and release >= (2, 9):
+        usual = "SYS" if release < (2, 23) or len(known.boxes[0].gpus) <= _PAIR else usual
+    reach = asked or usual
+    return reach if known.exceeds(reach) else DEFAULT_REACH
+
+
+_PAIR = 2
+
+
+@lru_cache(maxsize=64)
+def _exceeds(topology: Topology, gpus: tuple[str, ...], reach: str) -> bool:
+    """Whether some of these GPUs copies directly to one of its machine over a farther path."""
+    router, nodes = topology.router, topology.nodes
+    if isinstance(router.rule, EqualMachines):
+        gpus = tuple(gpu for gpu in gpus if nodes[gpu].machine == nodes[gpus[0]].machine)
+    # Whoever hangs on an NVSwitch reaches its peers by that.
+    loose = [gpu for gpu in gpus if not any(nodes[link.target].kind == "nvswitch"
+                                            for link in topology.wires_from[gpu])]  # fmt: skip
+    machines = grouped((nodes[gpu].machine, gpu) for gpu in loose).values()
+    pairs = itertools.chain(*(itertools.combinations(each, 2) for each in machines))
+    return any(router.is_peer(a, b) and not router.is_peer(a, b, reach) for a, b in pairs)
 
 
 @lru_cache(maxsize=64)
