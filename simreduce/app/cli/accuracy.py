@@ -70,6 +70,7 @@ from simreduce.planners.nccl import (
     read_settings,
 )
 from simreduce.planners.nccl.choice import SENDS, Decide
+from simreduce.planners.nccl.communicator import with_nics
 from simreduce.planners.nccl.constants import COLLECTIVES as TUNED_COLLECTIVES
 from simreduce.planners.nccl.environment import read_assignments, without
 from simreduce.planners.nccl.variables import RENAMED
@@ -500,6 +501,7 @@ def nccl(
         maxbytes, stepfactor = "1G", stepfactor or 4.0
     sizes = faults.attempt("", read_sizes, minbytes, maxbytes, stepbytes, stepfactor)
     sizes = faults.require(sizes)
+    whole, machine = machine, with_nics(machine, settings)
     at = plan(facts(machine, settings=settings), settings)
     setup, decide = (
         Setup(machine, calibration=faults.require(calibration), nccl=settings),
@@ -514,18 +516,20 @@ def nccl(
     given = f"variables {' '.join(variables)}" if variables else ""
     asked = ChosenCalls(machine, at, collective, calls)
     if not simulate and conf is None:
-        _say_what_is_idle(asked, variables)
+        _say_what_is_idle(asked, whole, variables)
     return Reply(partial(nccl_text, asked, given), partial(NCCL_CHOICES.write, asked))
 
 
-def _say_what_is_idle(asked: ChosenCalls, variables: tuple[str, ...]) -> None:
-    """Names on stderr the variables without which all that is printed is the same."""
+def _say_what_is_idle(asked: ChosenCalls, machine: Topology, variables: tuple[str, ...]) -> None:
+    """Names on stderr the variables without which all that is printed of a machine, with all its
+    NICs, is the same.
+    """
     settings = asked.plan.settings
     names = [each.partition("=")[0].strip() for each in variables]
 
     def shown(settings: Settings) -> tuple[object, ...] | None:
-        at = plan(facts(asked.machine, settings=settings), settings)
-        decide, devices = Decide(asked.machine, settings), asked.machine.devices
+        at = plan(facts(machine, settings=settings), settings)
+        decide, devices = Decide(machine, settings), machine.devices
         sizes = [call.nbytes for call in asked.calls]
         try:
             chosen = [decide.choice(devices, asked.collective, size, OPEN) for size in sizes]

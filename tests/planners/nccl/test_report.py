@@ -163,12 +163,12 @@ def test_variables_that_change_nothing_are_named():
 
 def test_variables_of_a_file_without_a_model_are_named(tmp_path):
     conf = tmp_path / "nccl.conf"
-    conf.write_text("NCCL_IB_HCA=mlx5_0\nNCCL_DEBUG=INFO\nNCCL_MAX_NCHANNELS=4\n")
+    conf.write_text("NCCL_IB_QPS_PER_CONNECTION=4\nNCCL_DEBUG=INFO\nNCCL_MAX_NCHANNELS=4\n")
 
     said = _run("dgx1v", "NCCL_MAX_CTAS=2", "--conf", str(conf)).stderr
 
-    why = "not modelled: leave NICs out of the machine, as `nics=4` does"
+    why = "not modelled: `equal_cost` of a fabric says how flows share its paths"
     assert said.splitlines() == [
-        f"simreduce: {conf}: NCCL_IB_HCA is left out: {why}",
+        f"simreduce: {conf}: NCCL_IB_QPS_PER_CONNECTION is left out: {why}",
         f"simreduce: {conf}: NCCL_DEBUG is left out: it says what NCCL prints, or writes",
     ]
