@@ -98,7 +98,7 @@ def test_variables_without_a_model_are_refused_with_the_reason():
     assert found == Settings(max_ctas=4)
     assert faults.problems == [
         "test: NCCL_SHM_DISABLE: not modelled: "
-        + "without shared memory GPUs that cannot copy directly meet over the network"
+        "without shared memory GPUs that cannot copy directly meet over the network"
     ]
 
 
