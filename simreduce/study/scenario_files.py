@@ -20,8 +20,8 @@ from simreduce.files.formats import LINE, FieldValues, whole
 from simreduce.files.formats.syntax import Faults
 from simreduce.planners.layouts import Layout, layout, node_names
 from simreduce.planners.nccl import DEFAULTS, estimates, facts, plan
-from simreduce.planners.nccl.communicator import with_nics
 from simreduce.planners.nccl.environment import settings_of
+from simreduce.planners.nccl.nics import with_nics
 from simreduce.planners.packing import Fusion, joined_sizes, ready_order, why_too_fine
 from simreduce.planners.strategy import ALL, Strategy, misplaced, parse_strategy
 from simreduce.study.scenario import (

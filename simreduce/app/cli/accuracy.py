@@ -70,9 +70,9 @@ from simreduce.planners.nccl import (
     read_settings,
 )
 from simreduce.planners.nccl.choice import SENDS, Decide
-from simreduce.planners.nccl.communicator import with_nics
 from simreduce.planners.nccl.constants import COLLECTIVES as TUNED_COLLECTIVES
 from simreduce.planners.nccl.environment import read_assignments, without
+from simreduce.planners.nccl.nics import with_nics
 from simreduce.planners.nccl.variables import RENAMED
 from simreduce.report.accuracy import (
     COMPUTE,

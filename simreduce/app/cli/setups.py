@@ -34,8 +34,8 @@ from simreduce.planners.algorithms import NAMES, warn_of_unloaded
 from simreduce.planners.algorithms.families import IN_RANK_ORDER
 from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.nccl import DEFAULTS, SETTINGS, Settings, read_settings
-from simreduce.planners.nccl.communicator import with_nics
 from simreduce.planners.nccl.environment import read_assignments
+from simreduce.planners.nccl.nics import with_nics
 from simreduce.planners.strategy import ALL, Strategy, misplaced, parse_strategy, split_strategies
 from simreduce.study.tune.sizes import BY_DEFAULT, ROOTED, BenchCalls, parts_of, sizes
 from simreduce.topology import Topology, load_machine, load_topology

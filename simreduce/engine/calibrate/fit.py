@@ -14,7 +14,6 @@ from pathlib import PurePath
 from typing import Any
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from simreduce.computing.arrays import Floats
 from simreduce.errors import CalibrationError, quote
@@ -216,6 +215,8 @@ def _search(
     """Logarithms of the best constants after so many steps, the residuals by such logarithms, and
     the bounds of these.
     """
+    from scipy.optimize import least_squares  # noqa: PLC0415 - takes long; logs are read without
+
     begin = np.log([c.start for c in free])
     pull = np.array([c.pull for c in free]) / _UNKNOWN
 

@@ -12,26 +12,25 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
-from typing import Any, TypeVar
+from typing import Any
 
 from simreduce.computing import breadth_first, grouped, once
-from simreduce.errors import InputError, StrategyError
+from simreduce.errors import StrategyError
 from simreduce.planners.layouts import aggregations, layout
 from simreduce.planners.layouts.rings import rules_of
 from simreduce.planners.nccl.constants import NVLINK, PCI, XGMI, tables
 from simreduce.planners.nccl.environment import DEFAULTS, Settings
+from simreduce.planners.nccl.nics import port_of
 from simreduce.planners.synthesis import way_to
 from simreduce.topology import Folded, Link, Node, Topology, link_classes, route
 from simreduce.topology.elements import DEFAULT_REACH, OFF, TCP
 from simreduce.topology.importers.parts import model_in
 from simreduce.topology.routing import XGMI as XGMI_LINKS, is_nvlink
 from simreduce.topology.routing.rules import EqualMachines
-from simreduce.units import first_few
 
 CLASSES = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")
 """Classes of paths, nearest first."""
 LOC, NVL, NVB, C2C, PIX, PXB, P2C, PXN, PHB, SYS, _, DIS = range(len(CLASSES))
-M = TypeVar("M", bound="Topology | Folded")
 LOCAL = 5000.0
 """GB/s of a path from a device to itself."""
 
@@ -162,7 +161,7 @@ class NodeReading:
             for kind in ("nic", "cpu")
         )
         # Where none has a name that is listed, `with_nics` keeps or refuses all.
-        self.nics = [n for n in nics if settings.takes_nic(*_port(topology, n))] or nics
+        self.nics = [n for n in nics if settings.takes_nic(*port_of(topology, n))] or nics
         self.rates = self._rates()
         self.arcs = {pair: arc for arc, pair in enumerate(self.rates)}
 
@@ -562,39 +561,6 @@ def _facts(machine: Topology | Folded, gpus: Sequence[str], settings: Settings) 
         rules_of(topology.nodes[chosen[0]].model).library,
         partial(_aggregates, topology, tuple(chosen)), partial(_exceeds, topology, tuple(chosen)),
     )  # fmt: skip
-
-
-def _port(topology: Topology, name: str) -> tuple[str, str]:
-    """The name of a NIC in its machine, and the class of its network."""
-    joined = (link.link_class for link in topology.wires_from[name] if not link.holds_lane)
-    return name.rpartition(".")[2], next(joined, topology.nodes[name].network)
-
-
-def with_nics(machine: M, settings: Settings) -> M:
-    """Several machines without the links of the NICs that NCCL_IB_HCA and NCCL_SOCKET_IFNAME leave
-    out, for all that runs there. A machine alone keeps its own.
-
-    Raises `InputError` if NCCL_IB_HCA leaves none, or for folded machines. If NCCL_SOCKET_IFNAME
-    leaves none, all stay: machine files seldom have the names of interfaces.
-    """
-    graph = machine.pair if isinstance(machine, Folded) else machine
-    ports = {
-        name: _port(graph, name) for name, node in graph.nodes.items()
-        if node.kind == "nic" and graph.wires_from[name]
-    }  # fmt: skip
-    gone = [name for name, port in ports.items() if not settings.takes_nic(*port)]
-    if not gone or len(graph.nodes_of.keys() - {""}) < _PAIR:
-        return machine
-    if len(gone) == len(ports) and ports[gone[0]][1].startswith(TCP):
-        return machine
-    own = [*dict.fromkeys(name for name, _ in ports.values())]
-    if len(gone) == len(ports):
-        raise InputError(
-            f"NCCL_IB_HCA={settings.ib_hca}: leaves no NIC; {machine.name} has {first_few(own)}"
-        )
-    if isinstance(machine, Folded):
-        raise InputError("NCCL_IB_HCA: folded machines keep all NICs; say nics=N, or ask for fewer")
-    return machine.scale_links(dict.fromkeys(gone, 0.0), "NCCL_IB_HCA")
 
 
 def peer_reach(known: Facts, settings: Settings) -> str:

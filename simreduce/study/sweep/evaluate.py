@@ -26,8 +26,8 @@ from simreduce.files.formats import PLACES, FieldValues
 from simreduce.files.formats.syntax import Faults
 from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.nccl import DEFAULTS
-from simreduce.planners.nccl.communicator import with_nics
 from simreduce.planners.nccl.environment import settings_of
+from simreduce.planners.nccl.nics import with_nics
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import runs_nccl
 from simreduce.study.job_files import build_jobs

@@ -22,8 +22,8 @@ from simreduce.planners.nccl import (
     read_settings,
 )
 from simreduce.planners.nccl.choice import Decide, estimates, plan
-from simreduce.planners.nccl.communicator import with_nics
 from simreduce.planners.nccl.constants import read_tuner
+from simreduce.planners.nccl.nics import with_nics
 from simreduce.topology import load_topology
 from simreduce.topology.graph import fold
 
@@ -96,10 +96,8 @@ def test_variables_without_a_model_are_refused_with_the_reason():
     found = read_settings({"NCCL_SHM_DISABLE": "1", "NCCL_MAX_CTAS": 4}, faults, "")
 
     assert found == Settings(max_ctas=4)
-    assert faults.problems == [
-        "test: NCCL_SHM_DISABLE: not modelled: "
-        "without shared memory GPUs that cannot copy directly meet over the network"
-    ]
+    why = "without shared memory GPUs that cannot copy directly meet over the network"
+    assert faults.problems == [f"test: NCCL_SHM_DISABLE: not modelled: {why}"]
 
 
 def test_every_variable_is_in_one_of_three_states():
