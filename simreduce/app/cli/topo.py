@@ -90,7 +90,7 @@ from simreduce.topology import (
     shipped,
 )
 from simreduce.topology.check import Suspicion, check_file
-from simreduce.topology.importers import to_nccl_xml
+from simreduce.topology.importers import machine_file_in, with_machine_file
 from simreduce.topology.importers.nccl_xml import read_nccl_graphs, read_nccl_topology
 from simreduce.topology.importers.parts import (
     FORMS,
@@ -234,6 +234,8 @@ def _import_xml(
     classes: Mapping[str, LinkClass] | None = None,
     nics: tuple[str, ...] = (),
 ) -> str:
+    if not (gpu or nvlink or classes or nics) and (machine := machine_file_in(text, name)):
+        return to_toml(machine)
     classes = classes or link_classes()
     machine, notes = read_nccl_topology(
         text.lstrip(), name, gpu, [nic.lower() for nic in nics], classes
@@ -341,7 +343,7 @@ def export(machine: Topology, form: str) -> None:
         )
     write_output(
         output_path("output") or STDOUT,
-        [to_toml(machine) if form == "toml" else to_nccl_xml(machine)],
+        [to_toml(machine) if form == "toml" else with_machine_file(machine)],
     )
 
 

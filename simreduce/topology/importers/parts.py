@@ -225,6 +225,13 @@ def leaves_simple(machine: Topology) -> bool:
     return any(node.network in SIMPLE_ONLY for node in machine.nodes.values())
 
 
+_PORTS = {
+    "nvlink2": (20.8e9, 1.0), "nvlink3": (0.0, 1.4), "nvlink4": (0.0, 0.94), "nvlink5": (0.0, 1.0),
+    "H200": (22e9, 0.94),
+}  # fmt: skip
+"""Bytes/s that a link to an NVSwitch reaches, 0 for those of its class, and us of a half hop, by
+class or model: those of dgx2, dgx-a100, dgx-h100, hgx-b200 and hgx-h200, with their sources.
+"""
 GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """PCIe generations by GT/s."""
 
@@ -274,11 +281,18 @@ class MachineBuilder:
         return f"{stem}{number}"
 
     def link(self, a: str, b: str, link_class: str, lanes: int = 1) -> None:
-        """A link of a known class. GPUs without peer access have it over their NVLinks."""
+        """A link of a known class, to an NVSwitch with the figures of such ports unless the class
+        is the caller's own. GPUs without peer access have it over their NVLinks.
+        """
         for name in (a, b) if link_class.startswith(GPU_LINKS) else ():
             if self.nodes[name].peer == OFF:
                 self.nodes[name] = replace(self.nodes[name], peer="NV")
-        self.cables.append(self.classes[link_class].cable(self.nodes[a], self.nodes[b], lanes))
+        known = self.classes[link_class]
+        if self.nodes[b].kind == "nvswitch" and known == link_classes().get(link_class):
+            model = self.nodes[a].model
+            rate, us = _PORTS.get(model) or _PORTS.get(link_class) or (0.0, known.latency * 1e6)
+            known = replace(known, achievable=rate or known.achievable, latency=us * 1e-6)
+        self.cables.append(known.cable(self.nodes[a], self.nodes[b], lanes))
 
     def pcie(self, a: str, b: str, gt_per_s: float, width: int) -> None:
         """A PCIe link of any speed; the figures of those without a class are on the wire's scale of
