@@ -59,6 +59,9 @@ def _affinities(*given: str, cell: str = "NV18") -> str:
     return "\n".join(lines) + "\n"
 
 
+_NPS4 = (("48-63", 3), ("16-31", 1), ("112-127", 7), ("80-95", 5))
+
+
 def test_two_affinities_are_two_sockets_where_no_cell_says_another():
     def hosts(table: str) -> list[str]:
         machine = imported(table, "H100")
@@ -69,6 +72,14 @@ def test_two_affinities_are_two_sockets_where_no_cell_says_another():
     assert set(hosts(_affinities("0-47", "0-47", "0-47", "0-47"))) == {"cpu0"}
     four = _affinities("0-15", "16-31", "32-47", "48-63")  # parts of one socket, perhaps
     assert set(hosts(four)) == {"cpu0"}
+    # A DGX A100 with four NUMA nodes a socket (NPS4), as it prints them.
+    nodes = [f"{cores}\t{node}" for cores, node in _NPS4]
+    nps4 = _affinities(*(node for node in nodes for _ in range(2)))
+    nps4 = nps4.replace("CPU Affinity", "CPU Affinity\tNUMA Affinity")
+    machine = imported(nps4, "A100")
+
+    assert hosts(nps4) == [f"cpu{i // 2}" for i in range(8)]
+    assert {machine.nodes[name].memory_bandwidth for name in machine.hosts} == {204.8e9 / 4}
 
 
 def test_affinities_are_no_sockets_where_a_cell_joins_them():
