@@ -164,8 +164,9 @@ class Setup(Simulator):
         A stream waits for the framework before each call, as it waits for its launch: by NCCL, of
         a kernel that reads its peers, or by copy engines.
         """
-        nccl, cost, reach = self.fitted.nccl, self.call_cost, self._reach
-        if not (self._zero_copy or cost or reach != DEFAULT_REACH):
+        nccl, cost = self.fitted.nccl, self.call_cost
+        nccl = replace(nccl, reach=self._reach, buffer=self.nccl.buffer)
+        if not (self._zero_copy or cost or nccl != self.fitted.nccl):
             return self.fitted
         kernels, zero_copy = nccl.kernels, ("nvlink", "pci") if self._zero_copy else ()
         kernels = replace(
@@ -174,9 +175,7 @@ class Setup(Simulator):
             engine_launch=kernels.engine_launch + cost,
             engine_multicast_launch=kernels.engine_multicast_launch + cost,
         )
-        nccl = replace(
-            nccl, launch=nccl.launch + cost, zero_copy=zero_copy, reach=reach, kernels=kernels
-        )
+        nccl = replace(nccl, launch=nccl.launch + cost, zero_copy=zero_copy, kernels=kernels)
         return replace(self.fitted, nccl=nccl)
 
     @cached_property

@@ -62,7 +62,8 @@ _WITH_SAMPLES = ("topology", "from_samples", "name", "out", "details", "wide", "
 @click.option(
     "--from-nccl-tests",
     is_flag=True,
-    help="Fit NCCL's constants to logs of nccl-tests, text or JSON, instead of timing devices.",
+    help="Fit NCCL's constants to logs of nccl-tests, text or JSON, or to OSU's tables, instead of"
+    " timing devices.",
 )
 @click.option(
     "--from-samples",

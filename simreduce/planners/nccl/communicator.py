@@ -136,7 +136,7 @@ def capability(topology: Topology, gpu: str) -> int:
     model = model_in(topology.nodes[gpu].model)
     if model is not None:
         return model.sm
-    classes = (link.link_class for link in topology.links if link.source == gpu)
+    classes = (link.link_class for link in topology.wires_from[gpu])
     return max((_GENERATION.get(name, 0) for name in classes), default=0) or 80
 
 
@@ -151,6 +151,7 @@ class NodeReading:
         self.topology, self.settings, self.copies = topology, settings, copies
         self.tables = tables(settings.release)
         self.gpus = tuple(gpus)
+        self.place = {gpu: i for i, gpu in enumerate(gpus)}  # as there may be thousands
         self.around = {node.name: node for node in around}
         # The switches of a network that counts as one machine belong to no machine.
         ends = {link.target for gpu in self.gpus for link in topology.wires_from[gpu]}
@@ -170,7 +171,7 @@ class NodeReading:
         wires: dict[tuple[str, str], float] = {}
         nvlinks: dict[tuple[str, str], float] = {}
         for name in dict.fromkeys((*self.gpus, *self.around, *sorted(self.crossbars))):
-            if name in self.around and self.around[name].kind == "gpu" and name not in self.gpus:
+            if name in self.around and self.around[name].kind == "gpu" and name not in self.place:
                 continue
             for link in self.topology.wires_from[name]:
                 a, b = ("NVS" if e in self.crossbars else e for e in (link.source, link.target))
@@ -194,10 +195,13 @@ class NodeReading:
     def rate(self, link: Link) -> float:
         """The planning rate of a link in GB/s."""
         if link.link_class in _GENERATION:
-            gpu = next((e for e in (link.source, link.target) if e in self.gpus), "")
+            gpu = next((e for e in (link.source, link.target) if e in self.place), "")
             cc = capability(self.topology, gpu) if gpu else _GENERATION[link.link_class]
             return link.lanes * self.tables.nvlink_rate(cc)
-        if link.link_class.startswith(XGMI_LINKS) and {link.source, link.target} <= {*self.gpus}:
+        if (
+            link.link_class.startswith(XGMI_LINKS)
+            and {link.source, link.target} <= self.place.keys()
+        ):
             cc = capability(self.topology, link.source)
             return link.lanes * XGMI.get(cc, link.bandwidth / 1e9)
         if match := re.fullmatch(r"pcie(\d)_x(\d+)", link.link_class):
@@ -232,7 +236,7 @@ class NodeReading:
         around = [*self.around.values()]
         return [
             (NodeReading(self.topology, around, part, self.settings, 1, several=True).box(),
-             tuple(map(self.gpus.index, part)))
+             tuple(map(self.place.__getitem__, part)))
             for part in parts
         ]  # fmt: skip
 
@@ -271,9 +275,11 @@ class NodeReading:
         links = [((gpu, "NVS"), ("NVS", gpu)) for gpu in gpus]
         switched = len(gpus) > 1 and all(way in self.rates for link in links for way in link)
         off = any(self._copies_off(gpu, gpu) for gpu in gpus)
+        ports_of = grouped(
+            (a, rate) for (a, b), rate in self.rates.items() if self._between_gpus(b)
+        )
         nvlink = tuple(
-            sum(rate for (a, b), rate in self.rates.items() if a == gpu and self._between_gpus(b))
-            + self.tables.c2c_as_nvlink * self._is_on_c2c(gpu)
+            sum(ports_of.get(gpu, ())) + self.tables.c2c_as_nvlink * self._is_on_c2c(gpu)
             for gpu in gpus
         )
         pcie = tuple(
@@ -340,7 +346,7 @@ class NodeReading:
         return any(link.link_class == "c2c" for link in self.topology.wires_from[gpu])
 
     def _pcie_arcs(self, gpu: str) -> tuple[int, ...]:
-        ups = ((a, b) for a, b in self.rates if a == gpu and not self._between_gpus(b))
+        ups = ((gpu, b) for b in self._ends.get(gpu, ()) if not self._between_gpus(b))
         return next(((self.arcs[a, b], self.arcs[b, a]) for a, b in ups), ())
 
     @cached_property
@@ -350,7 +356,7 @@ class NodeReading:
         return route(self.topology, self.gpus[0], other).bandwidth / 1e9
 
     def _between_gpus(self, name: str) -> bool:
-        return name == "NVS" or name in self.gpus
+        return name == "NVS" or name in self.place
 
     def _nic(self, name: str) -> Nic:
         """A NIC with the rate of its link to the network, else the rate of its class."""
@@ -411,11 +417,14 @@ class NodeReading:
         return way_to(before, v) if v in before else []
 
     @cached_property
+    def _ends(self) -> dict[str, list[str]]:
+        """Where links of each node lead, in their order."""
+        return grouped(self.rates)
+
+    @cached_property
     def _edges(self) -> dict[str, list[str]]:
         return grouped(
-            (a, b)
-            for a, b in self.rates
-            if "NVS" not in (a, b) and not (a in self.gpus and b in self.gpus)
+            (a, b) for a, b in self.rates if "NVS" not in (a, b) and not {a, b} <= self.place.keys()
         )
 
     def _kind(self, walk: Sequence[str]) -> int:

@@ -29,9 +29,10 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.planners.strategy.compiler import compile_collective
 from simreduce.training.eager import MEGATRON, RENAMED
 from simreduce.training.gpus import Gpu, faster_gpu, gpu_for
-from simreduce.training.memory import ATTENTIONS, FULL, FUSED, NONE, POLICIES
+from simreduce.training.memory import ATTENTIONS, FULL, FUSED, NONE, OP, POLICIES
 from simreduce.training.mesh import (
     ALLTOALL,
+    COPIES,
     DISPATCHES,
     DISTRIBUTED,
     FSDP,
@@ -65,6 +66,7 @@ from simreduce.training.mesh.pipeline import (
     why_not,
 )
 from simreduce.training.sharded import some_of
+from simreduce.training.stacks import STACKS
 from simreduce.workload import Gradient, Workload
 from simreduce.workload.decoder import Decoder, Sequences
 
@@ -94,7 +96,8 @@ MESH = Format(
     "A training step on a mesh of tensor, pipeline, context, expert and data parallel ranks: a"
     " `[step]` with a `mesh`.",
     Field("mesh", OneOrMore(LINE), 'Ways of each axis, as `"tp=8,pp=4"`; `dp` is the rest unless'
-          ' stated, and `ep` divides it. Or a list, or `"auto"`: tensor parallel ranks within a'
+          ' stated, and `ep` divides it. `"dp_replicate=2,dp_shard=8"` are hybrid shards (HSDP) of'
+          ' `fsdp`. Or a list, or `"auto"`: tensor parallel ranks within a'
           ' machine, stages, experts of one rank or of all tensor parallel ones, context parallel'
           ' ranks from 8,192 tokens on; unless stated also both orders of Megatron-LM, micro'
           ' batches of 1 to 8, every schedule but `gpipe`, all numbers of stages on a GPU, none or'
@@ -106,8 +109,9 @@ MESH = Format(
     Field("global_batch", whole(1, 10**9), "Sequences of a step.", required=True),
     Field("micro_batch", OneOrMore(whole(1, 10**6)), "Sequences of a micro batch; or a list.",
           default_words="1"),
-    Field("recompute", some_of(POLICIES, "one policy of"), "Activations that backward passes make"
-          " again; or a list.", default_words="`none`"),
+    Field("recompute", some_of((*POLICIES, OP), "one policy of"), "Activations that backward passes"
+          " make again; `op`: all but attention and every other product, as torchtitan does. Or a"
+          " list.", default_words="`none`"),
     Field("attention", choice(ATTENTIONS, "attention"), "`fused` (FlashAttention) or `unfused`.",
           FUSED),
     Field("sequence_parallel", FLAG, "Whether tensor parallel ranks share sequences where they do"
@@ -146,8 +150,9 @@ MESH = Format(
           " `attention`, the `router` with its counts of tokens.", default_words="nothing"),
     Field("gpu", LINE, "The GPU to compute as: a name, or a file (`compute`).",
           default_words="the machine's"),
-    Field("kernels", choice((MEGATRON,), "way"), "How the model runs: on a mesh as by Megatron-LM.",
-          MEGATRON),
+    Field("kernels", choice(tuple(STACKS), "way"), "How the model runs: as by Megatron-LM, by"
+          " torchtitan compiled or eager, by DeepSpeed or by MaxText.",
+          default_words="that of `framework`, or `megatron`"),
     Field("speed", number(1e-6, 1e6), "Times as fast as `gpu` says.", 1.0),
     Field("pipeline", TableOf(PIPELINE), "How stages take turns."),
     refused=RENAMED,
@@ -172,9 +177,12 @@ class MeshQuestion:
 
 def parse_mesh(
     table: object, model: Sequences | None, setup: Setup | None, faults: Faults,
-    beside: Callable[[str], str] = str,
+    beside: Callable[[str], str] = str, stack: str = MEGATRON,
 ) -> MeshQuestion | None:  # fmt: skip
-    """The question of a `[step]` with a `mesh`; None if there is a fault, which `faults` notes."""
+    """The question of a `[step]` with a `mesh`; None if there is a fault, which `faults` notes.
+
+    Kernels are those of the `stack` unless it says others.
+    """
     before = len(faults.problems)
     values = TableOf(MESH).take(table, faults, "step")
     nodes = [setup.topology.nodes[name] for name in setup.layout.ranks] if setup else []
@@ -195,6 +203,7 @@ def parse_mesh(
                 faults.attempt("step", read_mesh, text)
     if len(faults.problems) > before or not (values and setup and gpu and model):
         return None
+    values["kernels"] = values["kernels"] or stack
     found = list(_jobs(values, model.shape, model.tokens, setup.layout, gpu, faults, beside))
     jobs = tuple(each for each in found if isinstance(each, MeshJob))
     refused = tuple(each for each in found if isinstance(each, Refusal))
@@ -246,13 +255,14 @@ def _jobs(
         "dispatch": values["dispatch"] or ALLTOALL,
         "tensor_all_reduce": values["tensor_all_reduce"],
         "graphs": frozenset(values["cuda_graphs"] or ()),
+        "kernels": values["kernels"],
     }
     router = values["router_seed"], DEFAULT_GINI if gini is None else gini
     listed = tuple(pipe["layers"]) if pipe and pipe["layers"] else None
     for mesh in dict.fromkeys(meshes):
         pairs = _pipelines(pipe, mesh, shape, auto=auto)
         whole = [FSDP] if auto and mesh.pp == 1 else []
-        optimizers = values["optimizer"] or [DISTRIBUTED, *whole]
+        optimizers = values["optimizer"] or ([DISTRIBUTED, *whole] if mesh.copies == 1 else [FSDP])
         for (schedule, virtual), micro, policy, optimizer in product(
             pairs, micros, policies, optimizers
         ):
@@ -389,6 +399,16 @@ def _job(
         rest = {**rest, "placed": tuple(found.home[stage] for stage in range(stages))}
     if schedule in ONE_STAGE:  # as in Megatron-LM: only interleaved stages send beside compute
         rest = {**rest, "overlap": rest["overlap"] - {P2P}}
+    if rest["recompute"] == OP:
+        known = not (shape.experts or shape.latent or shape.bias) and rest["attention"] == FUSED
+        words = "nobody counted op of experts, biases, latent or unfused attention; full is known"
+        faults.check(known, "recompute", words)
+    if mesh.copies > 1:
+        words = f"is for optimizer = 'fsdp', whose shards it copies; this is {rest['optimizer']}"
+        faults.check(rest["optimizer"] == FSDP, COPIES, words)
+        check_divides(faults, COPIES, mesh.copies, "replicas (dp)", mesh.dp)
+        if shape.experts:
+            check_divides(faults, COPIES, mesh.copies, "replicas of experts", mesh.expert_data)
     faults.check(
         rest["optimizer"] != FSDP or mesh.pp <= 1,
         "optimizer",
