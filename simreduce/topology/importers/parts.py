@@ -134,7 +134,9 @@ def _known(name: str) -> GpuModel | None:
     kept = ["pcie" if word == "fhhl" else word for word in kept]
     card = [word for word in kept if word in ("pcie", "server")]
     base = "".join(word for word in kept if word not in (*sizes, *card))
-    for text in (base + "".join(card), base + "".join(sizes), base):
+    size = "".join(f"{each.rstrip('gb')}gb" for each in sizes)
+    plain = base + "".join(card)
+    for text in (plain + size, plain, base + size, base):
         found = _PLAIN.get(text)
         if found and (not sizes or found.size in (0, int(sizes[0].rstrip("gb")) * GB)):
             return found
@@ -169,7 +171,11 @@ def without_nvlinks(model: GpuModel, links: int, peers: int = 1) -> str:
 
 @lru_cache(maxsize=256)
 def model_in(text: str) -> GpuModel | None:
-    """The model in a name such as "Tesla V100-SXM2-16GB", None if unknown: of whole words."""
+    """The model in a name such as "Tesla V100-SXM2-16GB", None if unknown: of whole words. Of
+    `sm89` the compute capability is known alone.
+    """
+    if match := re.fullmatch(r"sm([0-9]{2,3})", text):
+        return replace(UNKNOWN, name=text, sm=int(match[1]))
     words = re.findall(r"[a-z0-9]+", text.lower())
     some = {"".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)}
     return _known(text) or max(
