@@ -62,6 +62,7 @@ from simreduce.planners.nccl import (
     DEFAULTS,
     SETTINGS,
     Settings,
+    estimates,
     facts,
     graphs,
     load_conf,
@@ -69,7 +70,7 @@ from simreduce.planners.nccl import (
     plan,
     read_settings,
 )
-from simreduce.planners.nccl.choice import SENDS, Decide
+from simreduce.planners.nccl.choice import SENDS, Decide, NcclPlan
 from simreduce.planners.nccl.constants import COLLECTIVES as TUNED_COLLECTIVES
 from simreduce.planners.nccl.environment import read_assignments, without
 from simreduce.planners.nccl.nics import with_nics
@@ -513,6 +514,7 @@ def nccl(
             found = decide.choice(machine.devices, collective, nbytes, OPEN)
             seconds = _simulated(setup, found.text, collective, nbytes) if simulate else None
             calls.append(ChosenCall(nbytes, found, seconds))
+        _say_what_is_faster(setup, at, collective, calls[-1])
     given = f"variables {' '.join(variables)}" if variables else ""
     asked = ChosenCalls(machine, at, collective, calls)
     if not simulate and conf is None:
@@ -545,6 +547,30 @@ def _say_what_is_idle(asked: ChosenCalls, machine: Topology, variables: tuple[st
         acts = known.startswith("NCCL_") and known in SETTINGS.keys
         if acts and shown(without(settings, known)) == own:
             note(f"{name} changes nothing of this")
+
+
+_FASTER = 1.25
+"""Times as fast from which on another algorithm is named."""
+
+
+def _say_what_is_faster(setup: Setup, at: NcclPlan, collective: str, call: ChosenCall) -> None:
+    """Names on stderr the algorithm that is simulated as faster than NCCL's choice for the largest
+    call, which its own estimate does not show.
+    """
+    if call.simulated is None:
+        return
+    took = {
+        f"nccl:{algorithm}+{protocol}": seconds
+        for algorithm, protocol in estimates(at, collective, call.nbytes)
+        for seconds in [_simulated(setup, f"nccl:{algorithm}+{protocol}", collective, call.nbytes)]
+        if seconds
+    }
+    best = min(took, key=took.__getitem__, default="")
+    if best and _FASTER * took[best] < call.simulated:
+        note(
+            f"{best} is simulated as {call.simulated / took[best]:.2g} times as fast for "
+            f"{units.format_size(call.nbytes)}; `simreduce tune` says whether to set it"
+        )
 
 
 def _simulated(setup: Setup, strategy: str, collective: str, nbytes: int) -> float | None:
