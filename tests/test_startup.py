@@ -53,6 +53,17 @@ def test_start_up_loads_nothing_heavy(act):
     assert set() == _modules_after(act) & set(HEAVY)
 
 
+def test_an_import_of_a_machine_loads_neither_searches_nor_reports(tmp_path):
+    """A table of eight GPUs takes 0.8 s of CPU time, of which that would be as much again."""
+    table = tmp_path / "topo.txt"
+    names = [f"GPU{i}" for i in range(8)]
+    rows = ("\t".join([a, *("X" if a == b else "NV18" for b in names)]) for a in names)
+    table.write_text("\n".join(["\t".join(["", *names]), *rows]))
+    loaded = _modules_after(_command("topo", "import", str(table), "--gpu", "H100"))
+
+    assert not {"scipy", "simreduce.app.cli.run", "simreduce.report.schemas"} & loaded
+
+
 def test_the_probe_sees_what_is_loaded():
     """The check above can fail: a command that simulates does load the heavy modules."""
     loaded = _modules_after(_command("bench", "switch:2", "-b", "1M"))

@@ -21,6 +21,7 @@ from simreduce.files.formats.syntax import Faults
 from simreduce.planners.layouts import Layout, layout, node_names
 from simreduce.planners.nccl import DEFAULTS, estimates, facts, plan
 from simreduce.planners.nccl.environment import settings_of
+from simreduce.planners.nccl.nics import with_nics
 from simreduce.planners.packing import Fusion, joined_sizes, ready_order, why_too_fine
 from simreduce.planners.strategy import ALL, Strategy, misplaced, parse_strategy
 from simreduce.study.scenario import (
@@ -218,6 +219,8 @@ def _read(path: Path, table: Mapping[str, Any], faults: Faults, load: LoadMachin
     _load(
         path, values, faults, "topology", load, flatten(values["topology_overrides"] or {}) or None
     )
+    if values["topology"]:
+        values["topology"] = faults.attempt("nccl", with_nics, values["topology"], values["nccl"])
     if values["topology"] and values["link_factors"]:
         scale, where = values["topology"].scale_links, f"{path}: link_factors"
         values["topology"] = faults.attempt("link_factors", scale, values["link_factors"], where)
