@@ -586,6 +586,7 @@ def read_scenario(
         text,
         batch,
         gpu_indices=faults.attempt("", read_gpu_indices, given.get("gpu_indices")),
+        ranks=given.get("ngpus") or len(list(filter(None, (given.get("gpus") or "").split(",")))),
         faithful=given.get("faithful"),
         strategies=list(strategies) or None,
         **_replaced(given),
