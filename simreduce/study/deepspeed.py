@@ -175,7 +175,7 @@ def _width(workload: object) -> int:
 
 
 def _batches(
-    counts: FieldValues, batch: object, faults: Faults, gpus: Callable[[], int]
+    counts: FieldValues, batch: Any, faults: Faults, gpus: Callable[[], int]
 ) -> dict[str, Any]:
     """Samples of a GPU and passes, of which two of the three counts give the third."""
     whole, micro, passes = (counts[key] for key in (_BATCH, _MICRO, _PASSES))

@@ -82,8 +82,8 @@ def load_scenario(text: str, batch: object = None, **overrides: object) -> Scena
 
 
 def look_at_scenario(
-    text: str, batch: object = None, options: Mapping[str, str] = OPTIONS, /, *,
-    ranks: int | None = None, **overrides: object,
+    text: str, batch: object = None, options: Mapping[str, str] = OPTIONS, ranks: int = 0, /,
+    **overrides: object,
 ) -> tuple[Scenario | None, Topology | None, list[str]]:  # fmt: skip
     """As `load_scenario`: scenario, machine, and all faults, which name the `options` of
     commands. Of the machine so many `ranks` run, by default all.

@@ -7,17 +7,18 @@ import json
 import pytest
 
 from simreduce import dtypes
+from simreduce.study.scenario import OPTIONS
 from simreduce.study.scenario_files import look_at_scenario
 
 MODEL, MACHINE = "gpt2", "dgx-h100x2"
 
 
-def ask(tmp_path, document, *, batch=None, **given):
+def ask(tmp_path, document, *, batch=None, ranks=0, **given):
     """The scenario, and its faults without the file's name."""
     path = tmp_path / "ds_config.json"
     path.write_text(json.dumps(document), "utf-8")
     given = {"workload": MODEL, "topology": MACHINE, **given}
-    scenario, _, problems = look_at_scenario(str(path), batch, **given)
+    scenario, _, problems = look_at_scenario(str(path), batch, OPTIONS, ranks, **given)
     return scenario, [each.removeprefix(f"{path}: ") for each in problems]
 
 

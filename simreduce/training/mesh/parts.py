@@ -457,5 +457,5 @@ class Parts:
             into = self._kernels.linear(rows, shape.width, wide + 2 * narrow).forward
             core, _ = self._core(shape.crossed / t)
             return core.forward + into * (wide + narrow) / (wide + 2 * narrow)
-        into, back, _ = self._inner(rows, shape.inner // t)
-        return into.forward / 2 + back.forward if shape.gated else into.forward
+        up, back, _ = self._inner(rows, shape.inner // t)
+        return up.forward / 2 + back.forward if shape.gated else up.forward
