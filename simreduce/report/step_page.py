@@ -97,6 +97,7 @@ from simreduce.training.mesh import OVERLAPS, USUAL, MeshJob
 from simreduce.training.mesh.pipeline import grid, load_schedule
 from simreduce.training.simulation import MemoryFit
 from simreduce.training.step import SPENT_ON, compute_caution
+from simreduce.training.step_errors import EXACT, StepInterval
 
 _FIRST, _LAST = 8, 4
 """Buckets that are shown of many."""
@@ -205,12 +206,21 @@ def _header(ranking: Ranking) -> list[str]:
         ("model", f"{w.name}: {layers}, {gradients}"),
         ("compute", f"{job.batch} a GPU: {passes}{update} ({job.profile.source})"),
         ("", ", ".join(slow)),
+        ("", _sure_of_kernels(ranking.recommended.sure)),
     ]
     what = f"consistency {job.consistency}{after}"
     sharded = s.step.sharding is not None
     collectives = ("all_gather", "reduce_scatter") if sharded else ("all_reduce",)
     strategies = [strategy_of(c.step.method) for c in ranking.candidates]
     return header(ranking, facts, what, nccl_sureness(s, strategies, collectives))
+
+
+def _sure_of_kernels(sure: StepInterval) -> str:
+    """How far off predicted kernels may be, in words; "" of times that are given."""
+    if sure == EXACT:
+        return ""
+    words = f"with 80 % kernels take {sure.low:.2f} to {sure.high:.2f} times as long"
+    return f"{words} ({sure.why or 'simreduce accuracy gpu'})"
 
 
 def _mesh_header(ranking: MeshRanking) -> list[str]:

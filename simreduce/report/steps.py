@@ -60,6 +60,7 @@ from simreduce.training import Bucket, PathPiece, StepResult, device_label
 from simreduce.training.mesh import ORDER
 from simreduce.training.path import seconds_by_kind
 from simreduce.training.step import CONSISTENCIES, SPENT_ON
+from simreduce.training.step_errors import apart
 
 
 def _needed(row: Written) -> str:
@@ -139,6 +140,12 @@ _LIMIT = Key(
 _SPENT = Key(
     "spent_us", map_of(MICROSECONDS), "What the slowest rank, or of a mesh the one that ends last,"
     " does or waits for.", "step.spent",
+)  # fmt: skip
+_INTERVAL = (
+    Key("low_us", MICROSECONDS, "The lower end of its 80 % interval, by errors of published steps;"
+        " of a compute time that is given, by those of what is exposed.", "interval.0"),
+    Key("high_us", MICROSECONDS, "The upper end.", "interval.1"),
+    Key("unsure", TEXT, 'Why that is wide; "" if it is not.', "sure.why"),
 )  # fmt: skip
 _OF_ALL = (
     OUTSIDE_KEY,
@@ -231,6 +238,7 @@ _FIGURES = (
     FITS,
     _LIMIT,
     _SPENT,
+    *_INTERVAL,
 )  # fmt: skip
 
 
@@ -442,9 +450,9 @@ MESH_CANDIDATE = Record(
         "job.imbalance"),
     Key("time_us", MICROSECONDS, "A step.", "step.seconds",
         column=Column("step", "(ms)", show=_tenths)),
-    Key("low_us", MICROSECONDS, "The lower end of its 80 % interval, by that of kernels.",
-        "interval.0"),
-    Key("high_us", MICROSECONDS, "The upper end.", "interval.1"),
+    *_INTERVAL,
+    Key("apart", FLAG, "Whether it is slower than the fastest that fits with 80 %, by errors of"
+        " published meshes.", get_in=lambda row, ranking: ranking.is_apart(row)),
     Key("tokens_per_second", PER_SECOND, "Tokens of all replicas.", "step.tokens_per_second",
         column=Column("tokens/s", show=lambda rate: f"{rate:,.0f}")),
     replace(_EXPOSED, column=Column("exposed", "(ms)", spare=4, show=_tenths)),
@@ -673,8 +681,14 @@ def mesh_sure(document: Written) -> str:
     if "low_us" not in best:  # as documents of versions before this key have it
         return "How sure: simreduce accuracy mesh says how far off such predictions are."
     low, high = (best[key] / best["time_us"] for key in ("low_us", "high_us"))
-    why = document.get("nominal") or "so far off are published ones (simreduce accuracy mesh)"
-    return f"How sure: with 80% a step takes {low:.2f} to {high:.2f} times that; {why}."
+    usual = "so far off are published ones (simreduce accuracy mesh)"
+    why = best.get("unsure") or document.get("nominal") or usual
+    others = [row for row in document["candidates"] if row is not best and row["fits"] is not False]
+    near = [row for row in others if row.get("apart") is False]
+    said = units.plural(len(others), "other mesh", "other meshes")
+    tell = f"within {apart() - 1:.0%} predictions do not tell"
+    also = near and f" Of {said} that fit, {len(near)} may be as fast: {tell}."
+    return f"How sure: with 80% a step takes {low:.2f} to {high:.2f} times that; {why}.{also or ''}"
 
 
 def _programs(best: Written) -> str:

@@ -50,9 +50,11 @@ from simreduce.topology.elements import joined
 from simreduce.topology.loader import fail, find
 from simreduce.topology.switch_groups import label, read_machines
 from simreduce.training import StepQuestion, load_model, parse_step, replicas
+from simreduce.training.eager import MEGATRON
 from simreduce.training.executions.reading import SUFFIXES, is_record
 from simreduce.training.mesh.mesh_table import parse_mesh
 from simreduce.training.recorded import ranks_of, read_recorded
+from simreduce.training.stacks import STACKS
 from simreduce.training.step_table import MOST_SAMPLES
 from simreduce.units import MIB, first_few, plural
 from simreduce.workload import Workload
@@ -470,7 +472,11 @@ def build_meshes(
             topology, values["runtime"], values["calibration"], part=part, nccl=values["nccl"],
         )  # fmt: skip
     advised = _advised(values, topology, faults)
-    found = parse_mesh(table["step"], values["workload"], setup, faults, partial(beside, path))
+    usual = (values["framework"] or "").partition("=")[0]
+    found = parse_mesh(
+        table["step"], values["workload"], setup, faults, partial(beside, path),
+        usual if usual in STACKS else MEGATRON,
+    )  # fmt: skip
     if faults.problems or found is None or setup is None:
         raise ScenarioError(faults.problems)
     return Meshes(path.stem, values["title"], setup, values["workload"], found, **advised)

@@ -162,7 +162,8 @@ _output = output_option(
     "--socket",
     default=None,
     metavar="CLASS:N",
-    help="Join the CPUs of a table by this, such as xgmi:3; default upi:2, of AMD's GPUs xgmi3:3.",
+    help="Join the CPUs of a table by this, such as xgmi:3; default upi:2, xgmi:3 or upi2:3 "
+    "for PCIe Gen3, 4 or 5, of AMD's GPUs xgmi3:3.",
 )
 @click.option(
     "--nic",
@@ -275,8 +276,8 @@ def _import_table(
     named = _with_classes(gpu, nvlink_class, pcie, classes)
     read = table_reader(text)
     assert read is not None  # noqa: S101 - `_reader` has looked
-    joined = {} if socket is None else {"socket": _socket(socket, classes)}
-    machine, notes = read(text, name, named, classes=classes, **joined)
+    joined = None if socket is None else _socket(socket, classes)
+    machine, notes = read(text, name, named, socket=joined, classes=classes)
     return _machine_file(machine, notes, nvlink, classes)
 
 

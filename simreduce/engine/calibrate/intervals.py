@@ -167,8 +167,7 @@ class Spread:
         weights = self._weights * _BAND ** abs(self._bands - band_of(nbytes))
         weights *= _each(self._collectives, {c: _near(collective, c) for c in _FAMILY})
         weights *= _each(self._links, {k: _near_link(link, k) for k in {*self._links}})
-        tail = (1 - SURE) / 2 * (1 - 1 / _count(self._machines, weights))
-        ends = [_quantile(self._errors, weights, part) for part in (1 - tail, tail)]
+        ends = ends_of(self._errors, weights, self._machines)
         low, high = (end * _expected(misfit) for end in ends)
         return min(math.exp(-low), 1.0), max(math.exp(-high), 1.0)
 
@@ -176,6 +175,14 @@ class Spread:
 def _expected(misfit: float | None) -> float:
     """To what errors at other sizes are in proportion; 1 if nothing was fitted."""
     return 1.0 if misfit is None else misfit + _FITS
+
+
+def ends_of(errors: Floats, weights: Floats, machines: AnyInts) -> tuple[float, float]:
+    """The error above which 10 % are, and that below which 10 % are, of weighted errors of some
+    `machines`: farther out where few say less of the next one.
+    """
+    tail = (1 - SURE) / 2 * (1 - 1 / _count(machines, weights))
+    return _quantile(errors, weights, 1 - tail), _quantile(errors, weights, tail)
 
 
 def _count(machines: AnyInts, weights: Floats) -> float:

@@ -203,7 +203,7 @@ class StepSource:
 
     They ran on machines of eight `gpu`: `machine`, or so many of them as `several` says. `recent`
     ones have fused attention, and all but experts' all-to-alls overlaps with compute; in `plain`
-    ones nothing does, and replicas share nothing.
+    ones nothing does, and replicas share nothing. The kernels are those of a `stack`.
     """
 
     title: str
@@ -214,6 +214,7 @@ class StepSource:
     assumed: str
     recent: bool = False
     plain: bool = False
+    stack: str = "megatron"
 
 
 _RECENT = (
@@ -226,6 +227,15 @@ _EXPERTS = (
     " DeepEP, CUDA graphs as stated, permutations in one kernel each."
 )
 
+_TITAN_URL = (
+    "https://github.com/pytorch/torchtitan/blob/31a17bfdb7/benchmarks/"
+    "llama3_h100_202412_torchtitan.md"
+)
+_TITAN = (
+    "as DGX H100; fully sharded, fused attention, gradients reduced in 32 bits; selective"
+    " recomputation by op. No constant of this GPU is fitted."
+)
+
 SOURCES: Mapping[str, StepSource] = {
     "vtrain-single": StepSource(
         "vTrain (Bang et al. 2024), ground_truth_single.csv: Megatron-DeepSpeed on 2 and 8 A100",
@@ -235,14 +245,14 @@ SOURCES: Mapping[str, StepSource] = {
         " optimizer, as the constant part of its times says, which grows with parameters of a GPU."
         " All times of a model are linear in its micro batches to the last digit, and stages of as"
         " many blocks take the same on any mesh: the 480 rows come from about 32 timed layers.",
-        plain=True,
+        plain=True, stack="deepspeed",
     ),
     "vtrain-multi": StepSource(
         "vTrain (Bang et al. 2024), ground_truth_multi.csv: Megatron-DeepSpeed on 64 and 512 A100",
         "https://github.com/VIA-Research/vTrain/tree/f8dda8473a/data",
         "A100", "dgx-a100", "dgx-a100x{},nics=4",
         "as vtrain-single; 4 ports of 200 Gbit/s a machine, after the repository's configuration.",
-        plain=True,
+        plain=True, stack="deepspeed",
     ),
     "table-5": StepSource(
         "Reducing Activation Recomputation in Large Transformer Models (Korthikanti et al. 2022),"
@@ -287,6 +297,14 @@ SOURCES: Mapping[str, StepSource] = {
         "B200", "gb200-nvl72", "gb200-nvl72",
         _RECENT.format("one NVL72") + " MXFP8 as FP8. No constant of B200 is fitted.", recent=True,
     ),
+    "torchtitan": StepSource(
+        "torchtitan, performance of December 2024: compiled Llama 3.1 on H100 of 96 GB and 500 W",
+        _TITAN_URL, "H100-96GB", "dgx-h100", "dgx-h100x{}", _TITAN, stack="torchtitan",
+    ),
+    "torchtitan-eager": StepSource(
+        "the same, eager", _TITAN_URL, "H100-96GB", "dgx-h100", "dgx-h100x{}", _TITAN,
+        stack="torchtitan-eager",
+    ),
 }  # fmt: skip
 """By the name of the set."""
 
@@ -303,8 +321,8 @@ MODELS: Mapping[str, str] = {
 class PublishedStep:
     """A step that took `seconds`; ways of the mesh, and its batches in sequences.
 
-    Tokens go to experts by `dispatch`, beside compute if that is `hidden`. `graphs` are launched as
-    CUDA graphs.
+    Tokens go to experts by `dispatch`, beside compute if that is `hidden`; without experts, tensor
+    parallel sums are (AsyncTP). `graphs` are launched as CUDA graphs.
     """
 
     set: str

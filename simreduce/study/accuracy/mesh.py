@@ -40,6 +40,7 @@ from simreduce.training.mesh import (  # fmt: skip
     ALLTOALL,
     DISTRIBUTED,
     EXPERTS,
+    FSDP,
     GRAD_REDUCE,
     P2P,
     PARAM_GATHER,
@@ -55,6 +56,7 @@ from simreduce.training.mesh.write import simulate_mesh
 from simreduce.training.sharded import Sharding
 from simreduce.training.sharded.collectives import sharded_method
 from simreduce.training.sharded.simulation import simulate_sharded_step
+from simreduce.training.stacks import TORCHTITAN, TORCHTITAN_EAGER
 from simreduce.workload import Model
 from simreduce.workload.decoder import Decoder
 from simreduce.workload.loader import load_decoder
@@ -71,7 +73,7 @@ CONSTANTS: Mapping[str, tuple[str, ...]] = {
 """Those of a GPU that published steps determine, besides its spread."""
 _SPREAD = "spread"
 _FITTED = "steps-fitted.csv"
-_EVERY = 5
+EVERY = 5
 """Of the rows of one machine, which come from few measurements, a fit takes one in so many."""
 
 
@@ -82,29 +84,34 @@ def job_of(step: PublishedStep, gpu: Gpu) -> MeshJob:
     mesh = Mesh(step.tp, step.cp, step.ep, step.gpus // each, step.pp, etp=int(step.ep > 1))
     split = split_evenly(shape.blocks, step.pp * step.virtual)
     source, overlap = step.source, {TP_GRAD}
+    titan = source.stack in (TORCHTITAN, TORCHTITAN_EAGER)
     if source.recent:
         overlap = {GRAD_REDUCE, PARAM_GATHER, TP_COMM, P2P}
+    elif titan:
+        overlap = {GRAD_REDUCE, PARAM_GATHER, TP_GRAD} | ({TP_COMM} if step.hidden else set())
     elif source.plain:
         overlap = set()
     return MeshJob(
         shape, mesh, gpu, step.micro_batch,
         step.global_batch // (mesh.dp * step.micro_batch), step.sequence,
         "1f1b" if step.virtual == 1 else "interleaved", step.virtual, split or (),
-        recompute=step.recompute, attention=FUSED if source.recent else UNFUSED,
+        recompute=step.recompute, attention=FUSED if source.recent or titan else UNFUSED,
         sequence_parallel=step.sequence_parallel,
-        optimizer=REPLICATED if source.plain else DISTRIBUTED,
-        overlap=frozenset(overlap | ({EXPERTS} if step.hidden else set())),
-        bits=8 if step.precision == "fp8" else 16, reduced=2,
+        optimizer=FSDP if titan else REPLICATED if source.plain else DISTRIBUTED,
+        overlap=frozenset(overlap | ({EXPERTS} if step.hidden and step.ep > 1 else set())),
+        bits=8 if step.precision == "fp8" else 16, reduced=4 if titan else 2,
+        kernels=source.stack,
         dispatch=step.dispatch or ALLTOALL, graphs=frozenset(step.graphs),
     )  # fmt: skip
 
 
-def predict_seconds(step: PublishedStep, gpu: Gpu) -> float:
-    """The step of a GPU with these constants; what a mesh moves is simulated once.
+def predict_seconds(step: PublishedStep, gpu: Gpu, stack: str = "") -> float:
+    """The step of a GPU with these constants, by a stack; what a mesh moves is simulated once.
 
     Once the pipeline is full, each micro batch of 1F1B adds as much as the one before.
     """
     job = job_of(step, gpu)
+    job = replace(job, kernels=stack or job.kernels)
     costs, full = costs_of(step.machine, step.gpus, job.mesh), job.mesh.pp + 1
     if job.schedule != "1f1b" or job.micros <= full + 2:
         return simulate_mesh(job, costs).seconds
@@ -266,7 +273,7 @@ def fitted_steps(name: str) -> list[PublishedStep]:
     """The steps of a GPU that constants are fitted to; of a recipe, those on the fewest GPUs."""
     found = [s for s in published_steps() if s.source.gpu == name and s.set != "table-5"]
     return [
-        *[s for s in found if s.set == "vtrain-single"][::_EVERY],
+        *[s for s in found if s.set == "vtrain-single"][::EVERY],
         *[s for s in found if s.set == "vtrain-multi"],
         *[mine[min(mine)] for mine in _recipes({step: step for step in found})],
     ]

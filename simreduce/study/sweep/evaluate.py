@@ -28,7 +28,6 @@ from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.nccl import DEFAULTS
 from simreduce.planners.nccl.environment import settings_of
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.advice import runs_nccl
 from simreduce.study.job_files import build_jobs
 from simreduce.study.ranking import Refused, Stuck, outcome_of
 from simreduce.study.scenario import Scenario, with_step
@@ -75,6 +74,7 @@ from simreduce.topology import Folded, Topology, load_machine, load_topology
 from simreduce.topology.loader import NONE, fail
 from simreduce.training.shared_fabric import fairness
 from simreduce.training.step import ESTIMATED
+from simreduce.training.step_errors import EXACT
 from simreduce.training.stragglers import repeat
 
 _KEPT = 2
@@ -335,7 +335,7 @@ def _meshes(cell: Cell) -> Figures:
         "data": by["data"],
         "interference": by["interference"],
     }
-    exposed, (low, high) = sum(waits.values()), best.interval or (None, None)
+    exposed, (low, high) = sum(waits.values()), best.interval
     return Figures(
         **_done(
             setup,
@@ -379,8 +379,8 @@ def _step(cell: Cell) -> Figures:
     best = ranking.recommended
     step, setup = best.step, scenario.setup
     method, _, chosen = step.method.rpartition(", ")
-    ends = setup.interval(largest_gradient(scenario), step.exposed) if runs_nccl(chosen) else None
-    low, high = ends or (None, None)
+    known = best.waits or best.sure != EXACT
+    low, high = best.interval if known else (None, None)
     parts = {
         "compute": step.compute,
         "exposed communication": step.exposed,
@@ -393,8 +393,8 @@ def _step(cell: Cell) -> Figures:
         setup,
         best,
         seconds=step.seconds,
-        low=None if low is None else step.seconds - step.exposed + low,
-        high=None if high is None else step.seconds - step.exposed + high,
+        low=low,
+        high=high,
         chosen=chosen,
         method=method or "ddp",
         runtime=best.runtime,

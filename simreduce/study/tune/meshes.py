@@ -61,6 +61,7 @@ from simreduce.training.simulation import (
     MemoryFit,
     device_memory,
 )
+from simreduce.training.step_errors import apart, ask, step_interval
 from simreduce.workload.decoder import Decoder
 
 _NEAREST = 12
@@ -104,6 +105,10 @@ class MeshRanking(StepRows[Meshes]):
         do = f"{MISFIT if option.misfit else 'Train with'} {option.name}"
         known = self.scenario.framework, "", option, None, fastest, reason, do
         return (Advised(*known, fastest_words=fastest.name),)
+
+    def is_apart(self, row: StepCandidate) -> bool:
+        """Whether a row is slower than the fastest by more than errors of published meshes."""
+        return row.seconds > self.candidates[0].seconds * apart()
 
     @property
     def job(self) -> MeshJob:
@@ -418,4 +423,5 @@ def _simulate(
     fit = MemoryFit(step.memory.needed, memory, step.memory.activations)
     flops = _flops(job.shape, job.sequence) * step.samples
     used = utilization(job.gpu, flops, step.seconds, step.devices, job.bits)
-    return StepCandidate(step, fit=fit, mfu=used, job=job, calls=costs.calls)
+    sure = step_interval(ask(job.gpu, job.kernels, job.bits, experts=bool(job.shape.experts)))
+    return StepCandidate(step, fit=fit, mfu=used, job=job, calls=costs.calls, sure=sure)

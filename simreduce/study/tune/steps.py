@@ -55,6 +55,7 @@ from simreduce.training import (
     simulate_step,
 )
 from simreduce.training.calls import busiest_use
+from simreduce.training.eager import FP32
 from simreduce.training.executions import Execution
 from simreduce.training.gpus import gpu_at, utilization
 from simreduce.training.interference import Loses
@@ -83,6 +84,7 @@ from simreduce.training.simulation import (
     write_execution,
 )
 from simreduce.training.step import ESTIMATED
+from simreduce.training.step_errors import EXACT, StepInterval, ask, step_interval
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,9 @@ class StepCandidate(SimulatedStep):
     `unmoved` are samples a second of all devices if nothing moved. `fit` compares what a GPU holds
     with its memory, None for modes whose servers hold variables. `mfu` is None where nobody knows
     the GPUs or the model's FLOPs. `also` are the other methods with the same step and plan. `calls`
-    are those of NCCL that were simulated for a mesh, or for meshes before it.
+    are those of NCCL that were simulated for a mesh, or for meshes before it. `sure` is how sure
+    its kernels are, of a mesh its whole time; `waits` are the ends of the interval of what is
+    exposed.
     """
 
     runtime: str = ""
@@ -102,6 +106,8 @@ class StepCandidate(SimulatedStep):
     also: tuple[str, ...] = ()
     job: MeshJob | None = None
     calls: frozenset[NcclCall] = frozenset()
+    sure: StepInterval = EXACT
+    waits: tuple[float, float] | None = None
 
     @property
     def names(self) -> list[str]:
@@ -114,13 +120,12 @@ class StepCandidate(SimulatedStep):
         return self.step.seconds
 
     @property
-    def interval(self) -> tuple[float, float] | None:
-        """The 80 % interval of a mesh's step, by that of its GPU's kernels; None of other steps."""
-        if self.job is None:
-            return None
-        kernels = self.step.seconds - self.step.exposed
-        low, high = self.job.gpu.interval(self.job.bits)
-        return self.step.exposed + kernels * low, self.step.exposed + kernels * high
+    def interval(self) -> tuple[float, float]:
+        """The ends of the 80 % interval of its seconds: exact where nothing of it is predicted."""
+        exposed = 0.0 if self.job else self.step.exposed
+        low, high = self.waits or (exposed, exposed)
+        kernels = self.step.seconds - exposed
+        return low + kernels * self.sure.low, high + kernels * self.sure.high
 
     @property
     def efficiency(self) -> float:
@@ -634,6 +639,9 @@ def predict_step(scenario: StepScenario, pair: Pair, _: Limit = None) -> StepCan
     calls = [(each.collective or ALL_REDUCE, each.nbytes) for each in found.step.buckets]
     group = (sharding.group or min(map(len, setup.layout.tasks))) if pair[0] == HSDP else 0
     buffers = buffers_of_calls(setup, pair[1], calls, sharding, group)
+    largest = max((nbytes for _, nbytes in calls), default=0)
+    bits = 32 if question.run.precision == FP32 else 16
+    by_nccl = pair[1] is not None and pair[1].reduced_by_nccl
     memory = replace(memory, nccl_buffers=buffers)
     if question.sharding is not None:
         found = replace(found, step=replace(found.step, method=_name(question, *pair)))
@@ -650,6 +658,8 @@ def predict_step(scenario: StepScenario, pair: Pair, _: Limit = None) -> StepCan
             found.step.seconds,
             found.step.devices,
         ),
+        sure=step_interval(ask(job.gpu, question.run.kernels, bits)) if job.gpu else EXACT,
+        waits=setup.interval(largest, found.step.exposed) if by_nccl else None,
     )
 
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from simreduce.errors import InputError, near_or_all
 from simreduce.files.formats.syntax import Faults
+from simreduce.training.eager import MEGATRON
 from simreduce.training.gpus import Gpu
 from simreduce.training.memory import FUSED, NONE
 from simreduce.training.mesh.pipeline import IN_A_V
@@ -229,7 +230,7 @@ class MeshJob:
     host launches `graphs` as CUDA graphs. Tensor parallel ranks sum by `tensor_all_reduce`: NCCL,
     or a kernel that reads its peers. With an `interference`, a collective slows down kernels beside
     it by that times its part of the SMs. A schedule of a file has each stage on the rank of
-    `placed`. With a `part`, `Gpu.slowest` says of what.
+    `placed`. With a `part`, `Gpu.slowest` says of what. Its `kernels` are those of a stack.
     """
 
     shape: Decoder
@@ -258,6 +259,7 @@ class MeshJob:
     graphs: frozenset[str] = frozenset()
     placed: tuple[int, ...] = ()
     part: float | None = None
+    kernels: str = MEGATRON
 
     @property
     def spread(self) -> float:

@@ -66,6 +66,7 @@ from simreduce.training.mesh.pipeline import (
     why_not,
 )
 from simreduce.training.sharded import some_of
+from simreduce.training.stacks import STACKS
 from simreduce.workload import Gradient, Workload
 from simreduce.workload.decoder import Decoder, Sequences
 
@@ -149,8 +150,9 @@ MESH = Format(
           " `attention`, the `router` with its counts of tokens.", default_words="nothing"),
     Field("gpu", LINE, "The GPU to compute as: a name, or a file (`compute`).",
           default_words="the machine's"),
-    Field("kernels", choice((MEGATRON,), "way"), "How the model runs: on a mesh as by Megatron-LM.",
-          MEGATRON),
+    Field("kernels", choice(tuple(STACKS), "way"), "How the model runs: as by Megatron-LM, by"
+          " torchtitan compiled or eager, by DeepSpeed or by MaxText.",
+          default_words="that of `framework`, or `megatron`"),
     Field("speed", number(1e-6, 1e6), "Times as fast as `gpu` says.", 1.0),
     Field("pipeline", TableOf(PIPELINE), "How stages take turns."),
     refused=RENAMED,
@@ -175,9 +177,12 @@ class MeshQuestion:
 
 def parse_mesh(
     table: object, model: Sequences | None, setup: Setup | None, faults: Faults,
-    beside: Callable[[str], str] = str,
+    beside: Callable[[str], str] = str, stack: str = MEGATRON,
 ) -> MeshQuestion | None:  # fmt: skip
-    """The question of a `[step]` with a `mesh`; None if there is a fault, which `faults` notes."""
+    """The question of a `[step]` with a `mesh`; None if there is a fault, which `faults` notes.
+
+    Kernels are those of the `stack` unless it says others.
+    """
     before = len(faults.problems)
     values = TableOf(MESH).take(table, faults, "step")
     nodes = [setup.topology.nodes[name] for name in setup.layout.ranks] if setup else []
@@ -198,6 +203,7 @@ def parse_mesh(
                 faults.attempt("step", read_mesh, text)
     if len(faults.problems) > before or not (values and setup and gpu and model):
         return None
+    values["kernels"] = values["kernels"] or stack
     found = list(_jobs(values, model.shape, model.tokens, setup.layout, gpu, faults, beside))
     jobs = tuple(each for each in found if isinstance(each, MeshJob))
     refused = tuple(each for each in found if isinstance(each, Refusal))
@@ -249,6 +255,7 @@ def _jobs(
         "dispatch": values["dispatch"] or ALLTOALL,
         "tensor_all_reduce": values["tensor_all_reduce"],
         "graphs": frozenset(values["cuda_graphs"] or ()),
+        "kernels": values["kernels"],
     }
     router = values["router_seed"], DEFAULT_GINI if gini is None else gini
     listed = tuple(pipe["layers"]) if pipe and pipe["layers"] else None

@@ -39,6 +39,7 @@ from simreduce.training.mesh import (
     EP,
     ETP,
     EXPERTS,
+    FSDP,
     NCCL,
     ROUTER,
     TP,
@@ -46,6 +47,7 @@ from simreduce.training.mesh import (
     TP_GRAD,
     MeshJob,
 )
+from simreduce.training.stacks import STACKS, Stack
 from simreduce.workload.decoder import Decoder
 
 ROUTING, MOVING = 20, 18
@@ -229,7 +231,11 @@ class Parts:
 
     @cached_property
     def _kernels(self) -> Kernels:
-        return Kernels(self.job.gpu, self.job.bits)
+        return Kernels(self._stack.adapt(self.job.gpu), self.job.bits)
+
+    @property
+    def _stack(self) -> Stack:
+        return STACKS[self.job.kernels]
 
     @property
     def _narrow(self) -> int:
@@ -259,7 +265,7 @@ class Parts:
         if not self.job.sequence_parallel:
             once = MeshCall(TP, ALL_REDUCE, nbytes, by=self.job.tensor_all_reduce)
             return (once,), (once._replace(behind=weights, pieces=_HIDDEN, later=weights),)
-        shard = nbytes // t
+        shard, beside = nbytes // t, ()
         if TP_COMM in self.job.overlap:
 
             def split(kind: str, nbytes: int, seconds: float) -> MeshCall:
@@ -267,12 +273,11 @@ class Parts:
 
             forward, backward = behind.forward, behind.inputs
             gather = split(ALL_GATHER, shard, backward)
-            return (
-                (split(ALL_GATHER, shard, forward), split(REDUCE_SCATTER, nbytes, forward)),
-                (gather, gather, split(REDUCE_SCATTER, nbytes, backward)),
-            )
+            beside = split(ALL_GATHER, shard, forward), split(REDUCE_SCATTER, nbytes, forward)
+            if not self._stack.asynchronous:
+                return beside, (gather, gather, split(REDUCE_SCATTER, nbytes, backward))
         gather, scatter = MeshCall(TP, ALL_GATHER, shard), MeshCall(TP, REDUCE_SCATTER, nbytes)
-        return (gather, scatter), (
+        return beside or (gather, scatter), (
             gather,
             gather._replace(behind=inputs, pieces=_HIDDEN),
             scatter._replace(behind=weights, pieces=_HIDDEN, later=weights),
@@ -300,10 +305,18 @@ class Parts:
         else:
             down, into = Times(), kernels.linear(rows, shape.width, wide + 2 * self._narrow)
         products = down + into + kernels.linear(rows, wide, shape.width)
-        core, ring = self._core(shape.crossed / t)
+        core, ring = self._core(shape.crossed / t * self._stack.uneven(c))
         forward, backward = self._sums(products, into)
         behind = core.forward / c, core.inputs / c
-        times = products + core + self._around()
+        around = self._around()
+        times = products + core + around
+        if self._stack.by_op:
+            keys = kernels.product(rows, self._narrow, shape.width)
+            again = keys + kernels.product(rows, shape.width, wide)
+            times = replace(times, again=again + around.forward)
+        if job.optimizer == FSDP and any(self._stack.copied):
+            held = shape.parameters / shape.blocks / t
+            times += kernels.moves(held, self._stack.copied)
         return BlockPart(
             "attention",
             replace(times, kernels=1) if ATTENTION in job.graphs else times,
@@ -337,7 +350,10 @@ class Parts:
     def feed_forward(self) -> BlockPart:
         """The feed-forward part of a block without experts."""
         into, back, others = self._inner(self.job.tokens, self.job.shape.inner // self.job.mesh.tp)
-        found = into + back + others + self._around()
+        found = into + back + others + (around := self._around())
+        if self._stack.by_op:
+            again = into.forward / 2 if self.job.shape.gated else back.forward
+            found = replace(found, again=again + others.forward + around.forward)
         return BlockPart("feed_forward", found, *self._sums(into + back, into))
 
     @cached_property
@@ -437,9 +453,16 @@ class Parts:
         return () if whole else (MeshCall(TP, ALL_GATHER, self.sent),)
 
     def repeats(self, part: BlockPart) -> tuple[Times, tuple[MeshCall, ...]]:
-        """What backward computes of a part again, and the calls that this takes."""
+        """What backward computes of a part again, and the calls that this takes.
+
+        torchtitan's selective recomputation, by op, makes all again but attention by itself and
+        every other product: of Llama's, keys, the one after attention, and one of the two up.
+        """
         if self.job.recompute == FULL and part.name not in ("embedding", "output"):
-            return Times(part.times.forward), part.forward
+            calls = part.forward
+            if self._stack.asynchronous:
+                calls = tuple(call._replace(behind=0.0) for call in calls)
+            return Times(part.times.forward), calls
         if self.job.recompute == SELECTIVE:
             return Times(part.times.again), ()
         if self.job.recompute == OP and part.name in ("attention", "feed_forward"):

@@ -48,7 +48,7 @@ def _of(name: str, **facts: object) -> list:
 def test_every_configuration_is_published_once():
     assert Counter(step.set for step in STEPS) == {
         "vtrain-single": 480, "vtrain-multi": 73, "table-5": 4, "dgx-cloud": 48, "nemo": 4,
-        "bridge": 5, "bridge-b200": 2, "bridge-gb200": 1,
+        "bridge": 5, "bridge-b200": 2, "bridge-gb200": 1, "torchtitan": 10, "torchtitan-eager": 1,
     }  # fmt: skip
     assert len({replace(step, seconds=0.0) for step in STEPS}) == len(STEPS)
 
@@ -215,6 +215,7 @@ def test_models_left_out():
     bounds = {
         "vtrain-single": 0.06, "vtrain-multi": 0.08, "table-5": 0.04, "dgx-cloud": 0.03,
         "nemo": 0.06, "bridge": 0.12, "bridge-b200": 0.2, "bridge-gb200": 0.2,
+        "torchtitan": 0.12, "torchtitan-eager": 0.12,
     }  # fmt: skip
     assert all(each.median < bounds[name] for name, each in by_set.items())
     assert all(each.p90 < 0.18 for name, each in by_set.items() if SOURCES[name].gpu != "B200")

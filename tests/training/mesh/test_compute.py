@@ -10,11 +10,13 @@ import pytest
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.files.formats.syntax import Faults
-from simreduce.training.gpus import GPUS, LENT, OWN, STATED, Gpu, Kernels, gpu_of, load_gpu
+from simreduce.training.eager import MEGATRON
+from simreduce.training.gpus import GPUS, STATED, Gpu, Kernels, gpu_of, load_gpu
 from simreduce.training.interference import Beside
 from simreduce.training.mesh import Mesh, MeshJob
 from simreduce.training.mesh.mesh_table import parse_mesh
 from simreduce.training.mesh.passes import Costs, MeshPasses
+from simreduce.training.step_errors import ask, step_interval
 from simreduce.workload.decoder import DECODERS
 from simreduce.workload.loader import load_decoder
 
@@ -112,7 +114,7 @@ def test_blocks_of_products_come_in_clusters_from_hopper_on(tmp_path):
         gpu = load_gpu(str(path), GPUS[base])
         return gpu.next_to(Beside(16)).slowed.clusters
 
-    hopper = {"H100", "H100-PCIE", "H20", "H800", "H200"}
+    hopper = {"H100", "H100-96GB", "H100-PCIE", "H20", "H800", "H200"}
     assert {*hopper, "B200"} == {name for name in GPUS if GPUS[name].clusters}
     assert mine('host = "20 us"\n', "H200")
     assert not mine('flops8 = "733 TFLOP/s"\n', "A100")
@@ -162,14 +164,14 @@ def test_constants_of_others_are_said_and_make_times_less_sure():
     """MI300X has measured products, and the host of H100; a file's own constants count as known."""
     h100, b200, mi300x = (GPUS[name] for name in ("H100", "B200", "MI300X"))
 
-    assert ("", OWN) == (h100.nominal(), h100.interval())
+    assert not h100.nominal()
     assert "kernels of B200 are nominal: products, memory, host by constants of H100" == (
         b200.nominal()
     )
     assert "host by constants of H100" == mi300x.lent()
-    assert LENT == mi300x.interval() == b200.interval()
-    assert OWN[0] > LENT[0]
-    assert OWN[1] < LENT[1]
+    own, lent = step_interval(ask(h100, MEGATRON)), step_interval(ask(b200, MEGATRON))
+    assert lent.low < own.low < 1.0 < own.high < lent.high
+    assert "another GPU's" in lent.why
 
 
 def test_a_file_says_what_was_measured(tmp_path):
