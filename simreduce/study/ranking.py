@@ -317,7 +317,9 @@ class Stuck:
 
 
 class Postponed(NamedTuple):
-    """The answer takes long: `transfers` of its plan, or more. A study asks again, with a limit."""
+    """The answer takes long: `transfers` of its plan, or more. A study asks again, with a limit, in
+    order of these; what is not transfers but puts questions in order does as well.
+    """
 
     transfers: int
 

@@ -509,7 +509,10 @@ _ONLY_STEP = (
     help="Try how many workers of [replicas] should be backups.",
 )
 @click.option(
-    "--all", "show_all", is_flag=True, help="Show all strategies, however many, on a terminal too."
+    "--all",
+    "show_all",
+    is_flag=True,
+    help="Simulate all strategies, also those that cannot win; show all.",
 )
 @details_option(
     "Also print the critical path, what would help, the timeline, its buckets, and other names of "
@@ -535,6 +538,9 @@ def step(
     which strategy gives the fastest step. With [replicas] instead of [step]: the time of an update
     of synchronous replicas whose workers do not compute equally long.
 
+    Strategies that SCENARIO does not name are simulated only as far as they may be among the
+    first ten, or recommended; the others are counted, with what they take at least.
+
     On Ctrl-C or SIGTERM, prints the results so far and exits with status 130.
     """
     keys = tables_of(scenario)
@@ -556,7 +562,7 @@ def step(
         read = read_scenario(faults, scenario, given, strategy_texts(faults, algo), batch)
         question = with_step(faults.require(read))
     with within(seconds), show_ranking(question) as progress:
-        ranking = rank_question(question, workers, progress.watch)
+        ranking = rank_question(question, workers, progress.watch, simulate_all=show_all)
     document = cache(partial(step_document, ranking))
     lines, unwritten = _traces_of_step(chakra, ranking)
     return Reply(
