@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from simreduce import units
 from simreduce.computing import group_by, grouped
-from simreduce.computing.workers import Watch, beside, time_is_up, until_stopped, unwatched, working
+from simreduce.computing.workers import Watch, beside, is_overdue, time_is_up, until_stopped, unwatched, working
 from simreduce.engine import AtLeast
 from simreduce.engine.kernel.store import kernel, make_kernel
 from simreduce.engine.setup import Setup
@@ -423,7 +423,7 @@ def answer_all(
     The machine may refuse questions, but to refuse all that were given `by_name` raises one
     StrategyError. Questions that a fault cuts off for ever are refused too, unless it cuts off all
     of them, which raises Deadlock. Ctrl-C is raised unless something is found. No place of `waited`
-    is postponed, and a budget waits for it.
+    is postponed, and a budget waits for it, but not for much longer than its time.
     """
     coming = until(
         study(questions, evaluate, workers=workers, limits=limits, order=order, at_once=waited)
@@ -433,7 +433,7 @@ def answer_all(
         return not all(isinstance(outcome, Refused | Stuck) for _, outcome in pairs)
 
     def due(pairs: Sequence[tuple[int, Outcome[T]]]) -> bool:
-        return enough(pairs) and {*waited} <= {place for place, _ in pairs}
+        return enough(pairs) and ({*waited} <= {place for place, _ in pairs} or is_overdue())
 
     ended: list[bool] = []
 
