@@ -28,7 +28,15 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from simreduce import units
 from simreduce.computing import group_by, grouped
-from simreduce.computing.workers import Watch, beside, is_overdue, time_is_up, until_stopped, unwatched, working
+from simreduce.computing.workers import (
+    Watch,
+    beside,
+    is_overdue,
+    time_is_up,
+    until_stopped,
+    unwatched,
+    working,
+)
 from simreduce.engine import AtLeast
 from simreduce.engine.kernel.store import kernel, make_kernel
 from simreduce.engine.setup import Setup

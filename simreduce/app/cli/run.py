@@ -174,7 +174,10 @@ def run(
     measurement = read_measurement(faults, found, given)
     seconds = read_budget(faults, budget, quick=quick)
     question = faults.require(found)
-    with within(seconds), Progress("simulated {} of {} strategies", preview_lines) as progress:
+    with (
+        within(seconds),
+        Progress("simulated {} of {} strategies", preview_lines, quick=True) as progress,
+    ):
         ranking = rank(question, workers, progress.watch, simulate_all=simulate_all)
     reply = Reply(
         lambda: ranking_table(ranking, None if simulate_all else BEST, details=details),
@@ -436,7 +439,10 @@ def tune(
     seconds = read_budget(faults, budget, quick=quick)
     question = faults.require(read)
     name, what = target or question.framework or USUAL, objective or ""
-    with within(seconds), Progress("simulated or excluded {} of {} settings") as progress:
+    with (
+        within(seconds),
+        Progress("simulated or excluded {} of {} settings", quick=True) as progress,
+    ):
         found = find_best(question, name, what, half=fp16, workers=workers, progress=progress)
     files = files_of(found)
     as_it_is = out is None and found.advised == found.default
@@ -580,8 +586,8 @@ def step(
 def show_ranking(question: StepScenario | Meshes) -> Progress:
     """Shows how many steps of a question are simulated."""
     if isinstance(question, Meshes):
-        return Progress("simulated or excluded {} of {} meshes", spares=True)
-    return Progress("simulated {} of {} steps")
+        return Progress("simulated or excluded {} of {} meshes", spares=True, quick=True)
+    return Progress("simulated {} of {} steps", quick=True)
 
 
 def _about(document: Mapping[str, Any]) -> dict[str, Any]:
