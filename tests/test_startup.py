@@ -80,6 +80,22 @@ def test_a_small_bench_loads_only_what_it_uses():
     assert set() == loaded & (unused | {"simreduce.training", "simreduce.study.scenario"})
 
 
+@pytest.mark.parametrize(
+    ("command", "unused"),
+    [
+        (("topo", "list"), {"networkx", "scipy", "http"}),
+        (("sweep", "switch:2", "--over", "size=1K,2K", "--dry-run"), {"networkx", "scipy", "http"}),
+        (("run", "dgx-h100-gpt2-ddp", "--algo", "nccl", "--workers", "1"), {"scipy", "http"}),
+        (("step", "step-dgx1p-resnet50", "--algo", "xring", "--workers", "1"), {"scipy"}),
+    ],
+    ids=["topo", "sweep", "run", "step"],
+)
+def test_a_command_loads_no_library_that_others_need(command, unused):
+    """Fits, pictures and schemas are loaded by who fits, draws or lists them."""
+    loaded = _modules_after(_command(*command))
+    assert set() == loaded & (unused | {"simreduce.study.accuracy", "simreduce.report.schemas"})
+
+
 def test_importing_the_package_loads_no_part_of_it():
     """Its names load their modules when they are first used."""
     assert {"simreduce"} == {

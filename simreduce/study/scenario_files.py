@@ -230,9 +230,10 @@ def shipped() -> list[str]:
 
 def beside(path: Path, name: str) -> str:
     """The path of a file that the scenario at `path` names, which is looked for beside it first."""
+    if Path(name).suffix not in (".toml", ".csv", *SUFFIXES):
+        return name
     near = str(path.parent / name)
-    is_file = Path(name).suffix in (".toml", ".csv", *SUFFIXES) and os.path.isfile(near)  # noqa: PTH113 - Path.is_file raises for names that no file can have
-    return near if is_file else name
+    return near if os.path.isfile(near) else name  # noqa: PTH113 - Path.is_file raises for names that no file can have
 
 
 def _read(path: Path, table: Mapping[str, Any], faults: Faults, load: LoadMachine) -> FieldValues:

@@ -37,7 +37,6 @@ from simreduce.files.formats.syntax import Faults
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.report.drawing import to_svg
 from simreduce.report.headings import ADVICE, sentence
-from simreduce.report.pictures import RANKS_WORDS, ranks_picture
 from simreduce.report.ranking import files_text
 from simreduce.study.ranking import ask, choice_of
 from simreduce.study.scenario import Scenario, in_cycles, with_step
@@ -257,6 +256,8 @@ def draw_orders(
     title: str, switches: Sequence[Sequence[str]], orders: Mapping[str, Sequence[str]]
 ) -> Mapping[str, str]:
     """The file of a picture of orders of nodes, which share `switches`; none without switches."""
+    from simreduce.report.pictures import RANKS_WORDS, ranks_picture  # noqa: PLC0415 - with networkx
+
     drawing = ranks_picture(switches, orders, title, RANKS_WORDS)
     return {"ranks.svg": to_svg(drawing)} if drawing else {}
 
