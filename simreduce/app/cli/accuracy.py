@@ -91,15 +91,19 @@ from simreduce.report.accuracy import (
     fitted_lines,
 )
 from simreduce.report.plots import Plot
+from simreduce.report.step_fit import FITTED_STEP, fitted_step_lines
 from simreduce.report.topo import NCCL as NCCL_CHOICES, ChosenCall, ChosenCalls, nccl_text
 from simreduce.study.accuracy import AccuracyComparison, order_machines
 from simreduce.study.accuracy.fit import fit_logs
 from simreduce.study.accuracy.kernels import SYSTEMS, System, congestible, predict_dispatches
 from simreduce.study.accuracy.mesh import SERIES
 from simreduce.study.accuracy.one_gpu import SOURCES as GPU_SOURCES, timed_steps
+from simreduce.study.accuracy.step_fit import fit_step
+from simreduce.study.scenario_files import load_meshes
 from simreduce.study.tune.sizes import parts_of, tensor
 from simreduce.topology import Topology, copies_of, load_topology
 from simreduce.topology.generators import is_shape
+from simreduce.training.step_logs import read_steps
 
 _NAMES = [series.name for series in SERIES]
 _MODELS = list(dict.fromkeys(step.model for step in published_steps()))
@@ -601,3 +605,21 @@ def calibrate_from_logs(
         found = fit_logs(read, whole, DEFAULTS, collective, path)
     write_file(str(path), [to_toml(found.calibration)])
     return Reply(partial(fitted_lines, found), partial(FITTED.write, found))
+
+
+def calibrate_from_step(faults: Faults, log: str, scenario: str | None, out: str | None) -> Reply:
+    """Fit a constant of a GPU to a log's step of a scenario's first mesh, and keep it in a file."""
+    path = out or "gpu.toml"
+    faults.check(
+        bool(scenario), "calibrate step", "needs --scenario, a file with the mesh of the log"
+    )
+    faults.check(path.endswith(".toml"), f"--out {path}", "the file of a GPU ends in .toml")
+    faults.check(not Path(path).exists(), f"--out {path}", "is there already; choose another")
+    text = faults.attempt("", read_text, Path(log), InputError)
+    steps = faults.attempt("", read_steps, text, log) if text is not None else None
+    question = faults.attempt("", load_meshes, scenario) if scenario else None
+    measured, asked = faults.require(steps), faults.require(question)
+    with Progress("fitting"):
+        found = fit_step(measured, asked, path)
+    write_file(path, [found.text])
+    return Reply(partial(fitted_step_lines, found), partial(FITTED_STEP.write, found))

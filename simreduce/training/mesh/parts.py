@@ -265,7 +265,8 @@ class Parts:
         if not self.job.sequence_parallel:
             once = MeshCall(TP, ALL_REDUCE, nbytes, by=self.job.tensor_all_reduce)
             return (once,), (once._replace(behind=weights, pieces=_HIDDEN, later=weights),)
-        shard, beside = nbytes // t, ()
+        shard = nbytes // t
+        beside: tuple[MeshCall, ...] = ()
         if TP_COMM in self.job.overlap:
 
             def split(kind: str, nbytes: int, seconds: float) -> MeshCall:
