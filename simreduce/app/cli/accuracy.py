@@ -53,8 +53,8 @@ from simreduce.files.published import (
     congested_calls,
     published_kernels,
     published_steps,
-    published_tables,
     slowed_kernels,
+    tables_of,
     timed_compute,
 )
 from simreduce.planners.layouts import OPEN
@@ -96,7 +96,7 @@ from simreduce.report.topo import NCCL as NCCL_CHOICES, ChosenCall, ChosenCalls,
 from simreduce.study.accuracy import AccuracyComparison, order_machines
 from simreduce.study.accuracy.fit import fit_logs
 from simreduce.study.accuracy.kernels import SYSTEMS, System, congestible, predict_dispatches
-from simreduce.study.accuracy.mesh import SERIES
+from simreduce.study.accuracy.mesh import SERIES, steps_in
 from simreduce.study.accuracy.one_gpu import SOURCES as GPU_SOURCES, timed_steps
 from simreduce.study.accuracy.step_fit import fit_step
 from simreduce.study.scenario_files import load_meshes
@@ -155,6 +155,7 @@ def accuracy() -> None:
 
 
 @command("nccl", examples="simreduce accuracy nccl --only bessemer")
+@click.argument("file", default="", metavar="[FILE]")
 @click.option(
     "--tables",
     type=click.Choice(_PARTS),
@@ -204,6 +205,7 @@ def accuracy() -> None:
 @report_options
 def accuracy_nccl(
     faults: Faults,
+    file: str,
     tables: str,
     library: str,
     only: tuple[str, ...],
@@ -216,9 +218,14 @@ def accuracy_nccl(
 ) -> Reply:
     """Compare predicted times of NCCL's collectives with published ones.
 
+    FILE has other tables, as files of published timings have them: [[tables]] with a name, a
+    source, a topology, a collective and times such as "1024 9.4", bytes and microseconds.
+
     On Ctrl-C or SIGTERM, prints the tables so far and exits with status 130.
     """
-    chosen = _chosen(tables, library, only, most_machines)
+    given = tables_of(file)
+    tables = "all" if file else tables
+    chosen = _chosen(given, tables, library, only, most_machines)
     faults.check(chosen, "", f"--only {' '.join(only)}: no published table ({tables}) has this")
     faults.raise_any()
     if leave_one_out:
@@ -233,7 +240,7 @@ def accuracy_nccl(
     points, complete = _predicted(NCCL, chosen, calibration, workers)
     done = len({point.of.name for point in points})
     notes = [] if complete else [f"# stopped after {done} of {len(chosen)} tables"]
-    if larger := len(_chosen(tables, library, only, sys.maxsize)) - len(chosen):
+    if larger := len(_chosen(given, tables, library, only, sys.maxsize)) - len(chosen):
         notes.append(
             f"# left out: {units.plural(larger, 'table')} of more than {most_machines} machines,"
             " which take minutes each (--most-machines)"
@@ -272,11 +279,15 @@ def _reply(
 
 
 def _chosen(
-    tables: str, library: str, only: tuple[str, ...], most_machines: int
+    given: Sequence[PublishedTable],
+    tables: str,
+    library: str,
+    only: tuple[str, ...],
+    most_machines: int,
 ) -> list[PublishedTable]:
     return [
         table
-        for table in published_tables()
+        for table in given
         if tables in ("all", "held" if table.held else "fit")
         and (library == "rccl") == (table.library == RCCL)
         and copies_of(table.topology) <= most_machines
@@ -309,6 +320,7 @@ def sharded(models: tuple[str, ...]) -> Reply:
 
 
 @command(examples="simreduce accuracy mesh --set table-5")
+@click.argument("file", default="", metavar="[FILE]")
 @click.option(
     "--set",
     "sets",
@@ -326,19 +338,23 @@ def sharded(models: tuple[str, ...]) -> Reply:
     help=f"Compare this model only: {', '.join(_MODELS)}. Repeatable; default all.",
 )
 @report_options
-def mesh(faults: Faults, sets: tuple[str, ...], models: tuple[str, ...]) -> Reply:
+def mesh(faults: Faults, file: str, sets: tuple[str, ...], models: tuple[str, ...]) -> Reply:
     """Compare predicted times of training steps on meshes with published ones: Megatron-DeepSpeed
     and Megatron-LM on 2 to 512 A100, and NeMo on 8 to 2,048 H100, B200 and GB200. The compute of a
     GPU is fitted to the other models. `deepep` has calls that bring tokens to experts and back.
+
+    FILE has other steps, in the columns model, topology, gpu, stack, gpus, tp, cp, pp, ep, virtual,
+    global_batch, micro_batch, sequence, recompute, sequence_parallel, precision and seconds. Those
+    with a default may be left out or empty.
 
     On Ctrl-C or SIGTERM, prints the steps so far and exits with status 130.
     """
     chosen = [
         step
-        for step in published_steps()
+        for step in steps_in(file)
         if (not sets or step.set in sets) and (not models or step.model in models)
     ]
-    calls = not models and (not sets or _DEEPEP in sets)
+    calls = not file and not models and (not sets or _DEEPEP in sets)
     faults.check(chosen or calls, "", f"no step of {', '.join(models)} is in {', '.join(sets)}")
     faults.raise_any()
     points, complete = _predicted(MESH, chosen)
