@@ -20,6 +20,8 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.planners.strategy.compiler import compile_collective, compile_plan
 from simreduce.study.tune.whatif import library_warning
 from simreduce.topology import fold, load_topology
+from simreduce.topology.importers.parts import model_named
+from simreduce.topology.importers.topo_m import read_topo_m
 from simreduce.workload import Gradient, Workload
 from simreduce.workload.loader import load_workload
 from tests.simulating import simulate
@@ -337,6 +339,99 @@ def test_a_level_of_nvlinks_leaves_them_and_takes_peer_access_over_pcie():
         seconds = [each.find_seconds(each.compile("nccl", "bytes:64M")) for each in (free, told)]
         assert (seconds[0] == seconds[1]) is same
         assert seconds[0] <= seconds[1]
+
+
+@pytest.mark.parametrize(
+    ("version", "gpus", "level", "reach"),
+    [
+        ("2.32", 8, "", "PXB"),
+        ("2.32", 2, "", "SYS"),  # AMD's pairs
+        ("2.22", 8, "", "SYS"),  # AMD's hosts before
+        ("2.8", 8, "", "SYS"),  # as far as peer = "PHB" goes
+        ("2.32", 8, "PHB", "SYS"),
+        ("2.32", 8, "NVL", "NV"),
+        ("2.32", 8, "LOC", "off"),
+    ],
+)
+def test_nccl_chooses_how_far_gpus_copy_directly(version, gpus, level, reach):
+    """ncclTopoCheckP2p of its sources: L40S on root ports of EPYC could copy within a socket."""
+    release = (2, int(version.partition(".")[2]))
+    part = layout(load_topology("l40s-8")).subset(gpus)
+    setup = Setup("l40s-8", "nccl", nccl=Settings(version=release, p2p_level=level), part=part)
+
+    assert setup.constants.nccl.reach == reach
+    assert setup.slowest_link == ("pci" if reach == "SYS" else "shm")
+
+
+def test_a_level_beyond_the_host_bridge_is_faster_than_its_memory():
+    """Public reports of A40 pairs: with peer copies they are faster than through the host."""
+    part = layout(load_topology("l40s-8")).subset(2)
+    took = [
+        each.find_seconds(each.compile("nccl", "bytes:64M"))
+        for level in ("SYS", "PHB", "LOC")
+        for each in [Setup("l40s-8", "nccl", part=part, nccl=Settings(p2p_level=level))]
+    ]
+
+    assert took[0] == took[1] < 0.8 * took[2]
+
+
+def test_the_memory_of_a_numa_node_bounds_what_goes_through_it():
+    """Eight PCIe Gen5 GPUs of two NUMA nodes without peer access: four GPUs of one node reached
+    24 GB/s, two of each 35 (public table of nccl-tests at 1 GiB).
+
+    A byte on each of four hops is written to the node's memory and read from it, at the part of its
+    rate that copies through hosts reach.
+    """
+    rows = ["\t".join(["", *(f"GPU{i}" for i in range(8)), "CPU Affinity"])]
+    for i in range(8):
+        cells = ["X" if i == j else "NODE" if i // 4 == j // 4 else "SYS" for j in range(8)]
+        rows.append("\t".join([f"GPU{i}", *cells, f"{i // 4}"]))
+    machine, notes = read_topo_m("\n".join(rows), "box", model_named("RTX 5090"))
+    busbw = {}
+    for gpus in ((0, 1, 2, 3), (0, 1, 6, 7)):
+        setup = Setup(machine, "nccl", part=layout(machine).only(gpus))
+        seconds = setup.find_seconds(setup.compile("nccl", "bytes:256M"))
+        busbw[gpus] = 2 * 3 / 4 * (256 << 20) / seconds / 1e9
+    efficiency = setup.constants.nccl.efficiency["shm", "simple"]
+
+    assert "the memory of a CPU is taken for 307.2 GB/s, as of Sapphire Rapids" in notes
+    assert busbw[0, 1, 2, 3] == pytest.approx(24, rel=0.15)
+    assert busbw[0, 1, 6, 7] == pytest.approx(35, rel=0.15)
+    assert busbw[0, 1, 2, 3] <= 307.2 * efficiency / (2 * 4)
+
+
+@pytest.mark.parametrize(
+    ("machine", "strategy", "size", "busbw"),
+    [
+        ("hgx-h800", "nccl", "4G", 217),
+        ("hgx-b200", "nccl", "8G", 842),
+        pytest.param("dgx-h100x2", "nccl", "8G", 505, marks=pytest.mark.slow),
+        ("p3dnx2", "nccl:tree", "1G", 16.4),
+        ("p3dnx2", "nccl:ring", "1G", 8.76),
+    ],
+)
+def test_answers_that_published_tables_bear_out(machine, strategy, size, busbw):
+    """GB/s of large all-reduces as people published them for such machines, within 3 %."""
+    setup = Setup(machine, "nccl")
+    seconds = setup.find_seconds(setup.compile(strategy, f"bytes:{size}"))
+    ranks = setup.layout.n
+
+    found = 2 * (ranks - 1) / ranks * load_workload(f"bytes:{size}").nbytes / seconds / 1e9
+    assert found == pytest.approx(busbw, rel=0.03)
+
+
+def test_a_bridge_is_ten_times_as_fast_as_its_pairs_are_together():
+    """8 A100 PCIe with bridges: 208 GB/s on a pair, about 20 on three (NVIDIA/nccl-tests 178)."""
+    rows = ["\t".join(["", *(f"GPU{i}" for i in range(4))])]
+    for i in range(4):
+        cells = ["X" if i == j else "NV12" if i // 2 == j // 2 else "NODE" for j in range(4)]
+        rows.append("\t".join([f"GPU{i}", *cells]))
+    machine, _ = read_topo_m("\n".join(rows), "box", model_named("A100-80GB"))
+    for gpus, busbw in ((2, 208), (3, 20)):
+        setup = Setup(machine, "nccl", part=layout(machine).subset(gpus))
+        seconds = setup.find_seconds(setup.compile("nccl", "bytes:1G"))
+        found = 2 * (gpus - 1) / gpus * (1 << 30) / seconds / 1e9
+        assert found == pytest.approx(busbw, rel=0.1)
 
 
 def test_what_nccl_gives_up_others_keep():

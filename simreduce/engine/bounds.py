@@ -221,8 +221,8 @@ def _ports(
     summing = {place[node.name] for node in topology.nodes.values() if node.reduces}
     if summing - (of if whole else set()):
         return math.inf
-    leaving = (k for k in topology.wires if place[k.source] in of - {place[k.target]})
-    return sum(capacity[k.id] for k in leaving)
+    ends = ((place[k.source], place[k.target], k.id) for k in topology.wires)
+    return sum(capacity[i] for source, target, i in ends if source in of and source != target)
 
 
 def _latency(

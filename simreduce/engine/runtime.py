@@ -113,23 +113,26 @@ class Software(NamedTuple):
     """What a network's software costs NCCL besides the wires.
 
     `message` is in seconds, for each message and channel. A tree's by LL are few and find the
-    thread idle. By LL a channel moves at most `eager` bytes of data a second.
+    thread idle. By LL a channel moves at most `eager` bytes of data a second. A connection keeps at
+    most `window` bytes on their way.
     """
 
     message: float = 0.0
     eager: float = math.inf
+    window: float = math.inf
 
 
 _SOFTWARE = {
     "slingshot": Software(8e-6, 0.7e9),
     **dict.fromkeys(("efa_100x4", "efa_200x2", "efa_400"), Software(0.0, 0.7e9)),
-    "tcp_": Software(40e-6),
+    "tcp_": Software(40e-6, window=3 << 20),
 }
 """By what the names of links begin with. Libfabric copies what fits into its buffers, and agrees
 with the receiver on the rest. A ring's messages take 8 to 10 us each: all-gathers over 256 and 540
 Polaris, all-reduces over 2 and 4 Alps and 8 Polaris. A tree's 4 KiB by LL take 5 to 8 us longer
 than 2 KiB there and over EFA that writes to remote memory (p5), and those above more in proportion;
-not over EFA that sends and receives (p3dn).
+not over EFA that sends and receives (p3dn). Half of the largest buffer in which Linux receives
+(tcp_rmem, 6 MiB) is data (Documentation/networking/ip-sysctl.rst).
 """
 
 
@@ -223,7 +226,8 @@ class NcclConstants:
 
     Over links of `zero_copy`, blocks write by Simple to buffers that users register, and copy
     nothing out. Channels write to the memory of peers no farther than `reach`, as in `Node.peer`,
-    and else through the host's.
+    and else through the host's. `buffer` is that of Simple, NCCL_BUFFSIZE: over a network a channel
+    keeps no more bytes on their way.
 
     `kernels` are the costs of kernels without channels: NCCL's symmetric ones, and those of others.
 
@@ -258,6 +262,7 @@ class NcclConstants:
     copy_out: Mapping[str, float] = field(default_factory=lambda: dict(_COPY_OUT))
     zero_copy: tuple[str, ...] = ()
     reach: str = DEFAULT_REACH
+    buffer: int = 4 << 20
     join: Mapping[str, float] = field(default_factory=lambda: dict(_JOIN))
     unaligned_peer: float = math.inf
     first_pass: float = 0.8

@@ -58,6 +58,7 @@ from simreduce.planners.nccl import (
     nominal_text,
 )
 from simreduce.planners.nccl.choice import Decide, NcclPlan, choose, plan as nccl_plan
+from simreduce.planners.nccl.communicator import peer_reach
 from simreduce.planners.nccl.library import library_of
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.planners.strategy.compiler import check_size, compile_collective, many_ops
@@ -163,8 +164,9 @@ class Setup(Simulator):
         A stream waits for the framework before each call, as it waits for its launch: by NCCL, of
         a kernel that reads its peers, or by copy engines.
         """
-        nccl, cost, reach = self.fitted.nccl, self.call_cost, self.nccl.reach
-        if not (self._zero_copy or cost or reach != DEFAULT_REACH):
+        nccl, cost = self.fitted.nccl, self.call_cost
+        nccl = replace(nccl, reach=self._reach, buffer=self.nccl.buffer)
+        if not (self._zero_copy or cost or nccl != self.fitted.nccl):
             return self.fitted
         kernels, zero_copy = nccl.kernels, ("nvlink", "pci") if self._zero_copy else ()
         kernels = replace(
@@ -173,10 +175,14 @@ class Setup(Simulator):
             engine_launch=kernels.engine_launch + cost,
             engine_multicast_launch=kernels.engine_multicast_launch + cost,
         )
-        nccl = replace(
-            nccl, launch=nccl.launch + cost, zero_copy=zero_copy, reach=reach, kernels=kernels
-        )
+        nccl = replace(nccl, launch=nccl.launch + cost, zero_copy=zero_copy, kernels=kernels)
         return replace(self.fitted, nccl=nccl)
+
+    @cached_property
+    def _reach(self) -> str:
+        """The farthest path of channels between GPUs of a machine, as in `Node.peer`."""
+        ranks = self.layout.ranks if {*self.layout.ranks} <= {*self.machine.devices} else ()
+        return peer_reach(facts(self.machine, ranks, self.nccl), self.nccl)
 
     @cached_property
     def _zero_copy(self) -> bool:
@@ -295,7 +301,7 @@ class Setup(Simulator):
         """The slowest kind of link that NCCL has to use between GPUs, as in `LINK_KINDS`."""
         if self.layout.task_count > 1:
             return "net"
-        machine, reach = self._alone, self.nccl.reach
+        machine, reach = self._alone, self._reach
         machine = machine if reach == DEFAULT_REACH else machine.limit_peers(reach)
         ranks = machine.devices if isinstance(self.machine, Folded) else self.layout.ranks
         if machine.nodes[ranks[0]].peer != OFF and any(map(is_nvlink, machine.links)):

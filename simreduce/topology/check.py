@@ -25,6 +25,7 @@ from simreduce.topology.elements import (
     natural,
 )
 from simreduce.topology.graph import Topology
+from simreduce.topology.importers import nccl_log
 from simreduce.topology.importers.nccl_xml import read_nccl_graphs, read_nccl_topology
 from simreduce.topology.importers.parts import model_in, without_nvlinks
 from simreduce.topology.importers.rocm_smi import table_reader
@@ -60,8 +61,8 @@ class Suspicion(str):
 
 
 def check_file(path: str) -> list[str]:
-    """The faults of a file, each with its place and what to do: a machine file, NCCL's XML, or
-    the tables of `nvidia-smi topo -m`, rocm-smi and amd-smi.
+    """The faults of a file, each with its place and what to do: a machine file, NCCL's XML or the
+    graph in its log, or the tables of `nvidia-smi topo -m`, rocm-smi and amd-smi.
 
     `path` may also be what other commands take for a machine: a shipped name, or one written
     inline.
@@ -83,6 +84,8 @@ def check_file(path: str) -> list[str]:
         text = read_text(Path(path), TopologyError)
         if not text.strip():
             return [f"{path}: is empty"]
+        if nccl_log.SYSTEM.search(text):
+            text = nccl_log.to_xml(text, path)
         if text.lstrip().startswith("<"):
             if "<graphs" in text:
                 read_nccl_graphs(text, path)
@@ -96,7 +99,8 @@ def check_file(path: str) -> list[str]:
             return [
                 (
                     f"{path}: neither a machine file (.toml), nor NCCL's or RCCL's XML, nor the "
-                    "tables of `nvidia-smi topo -m`, `rocm-smi --showtopo` or `amd-smi topology`"
+                    "tables of `nvidia-smi topo -m`, `rocm-smi --showtopo` or `amd-smi topology`, "
+                    "nor NCCL's graph in its log"
                 )
             ]
     except TopologyError as error:

@@ -8,7 +8,12 @@ and makes it again, block by block, on the way back:
     none         everything is kept
     selective    attention by itself (softmax and its dropout) is made again
     full         of each block only its input is kept; its forward pass runs again
+    every N      the same of each Nth block, and others keep everything
+    op           attention and, but for every second one, products without a bias keep what they
+                 give; all else of a block runs again
 
+The last two are torchtitan's `selective` (`torchtitan/distributed/activation_checkpoint.py`, 0.2.2:
+`selective_ac_option` of a number or "op"; from 0.3 on "op" alone).
 These are the words of Megatron-LM (`--recompute-granularity`) and of Korthikanti et al. 2022,
 Reducing Activation Recomputation in Large Transformer Models (https://arxiv.org/abs/2205.05198),
 whose rules `workload.decoder` counts by. What is made again of one block is there while that
@@ -45,6 +50,7 @@ gathers, and gradients that it has not reduced yet, come on top, for as long as 
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
@@ -53,7 +59,7 @@ from typing import NamedTuple
 
 from simreduce import dtypes
 from simreduce.engine.setup import Setup
-from simreduce.errors import InputError
+from simreduce.errors import InputError, near_or_all, quote
 from simreduce.planners.nccl.buffers import held_bytes
 from simreduce.planners.strategy import Strategy
 from simreduce.topology import Folded
@@ -78,7 +84,24 @@ from simreduce.workload import Model, Workload
 from simreduce.workload.autograd import Saved, Tape, saved_by
 
 NONE, SELECTIVE, FULL = POLICIES = ("none", "selective", "full")
+OP = "op"
+_EVERY = re.compile(r"every ([1-9][0-9]{0,3})")
 FUSED, UNFUSED = ATTENTIONS = ("fused", "unfused")
+
+
+def read_policy(value: object) -> str:
+    """The policy of a step's `recompute`; ValueError for others."""
+    known = (*POLICIES, OP)
+    if isinstance(value, str) and (value in known or _EVERY.fullmatch(value)):
+        return value
+    near = near_or_all(str(value), (*known, "every 2"))
+    raise ValueError(f"unknown policy {quote(value)}{near}")
+
+
+def policy_of(policy: str, block: int) -> str:
+    """The policy of a block, counted from 0."""
+    found = _EVERY.fullmatch(policy)
+    return policy if not found else NONE if (block + 1) % int(found[1]) else FULL
 
 
 def estimate_activations(model: Model, policy: str = NONE, attention: str = FUSED) -> float | None:
@@ -91,12 +114,13 @@ def estimate_activations(model: Model, policy: str = NONE, attention: str = FUSE
         return sum(whole)
     blocks = [unit.layers for unit in _blocks(model)]
     kept, again = list(whole), 0.0
-    for block in blocks:
-        for i in block:
+    for number, block in enumerate(blocks):
+        own = policy_of(policy, number)
+        for i in block if own != NONE else ():
             inputs = layers[i].input if i == block[0] else 0.0
-            kept[i] = layers[i].others if policy == SELECTIVE else inputs
+            kept[i] = layers[i].others if own == SELECTIVE else inputs
         dropped = [whole[i] - kept[i] for i in block]
-        again = max(again, sum(dropped) if policy == FULL else max(dropped))
+        again = max(again, sum(dropped) if own == FULL else max(dropped))
     last = max((i for block in blocks for i in block), default=-1) + 1
     return sum(kept[:last]) + max(sum(kept[last:]), again)
 
@@ -143,13 +167,15 @@ def pass_moments(
     """
     kept = [batch * (each.kept - each.logits) for each in layers]
     casts, again = [each.casts for each in layers], [0] * len(layers)
-    for block in [unit.layers for unit in _blocks(model)] if policy != NONE else ():
+    for number, unit in enumerate(_blocks(model) if policy != NONE else ()):
+        block, own = unit.layers, policy_of(policy, number)
         whole = sum(kept[i] + casts[i] for i in block)
-        for i in block:
+        for i in block if own != NONE else ():
             scores = batch * layers[i].scores
-            again[i] = whole if policy == FULL else scores
+            again[i] = scores if own == SELECTIVE else whole
             inputs = batch * layers[i].input if i == block[0] else 0
-            kept[i], casts[i] = (inputs, 0) if policy == FULL else (kept[i] - scores, casts[i])
+            inputs += batch * layers[i].given if own == OP else 0
+            kept[i], casts[i] = (kept[i] - scores, casts[i]) if own == SELECTIVE else (inputs, 0)
     elements = [sum(gradient.elements for gradient in layer.gradients) for layer in model.layers]
     lost = batch * sum(each.logits + each.gradients for each in layers)
     loss = PassMoment("the backward pass of the loss", sum(kept), sum(casts), lost)
@@ -173,14 +199,23 @@ def repeated(model: Model, policy: str) -> list[float]:
     """The part of each layer's forward pass that runs again. InputError if that is not known."""
     if policy == NONE:
         return [0.0] * len(model.layers)
-    if policy == FULL:
-        inside = {i for unit in _blocks(model) for i in unit.layers}
+    if policy not in (SELECTIVE, OP):
+        units = enumerate(_blocks(model))
+        inside = {i for n, unit in units if policy_of(policy, n) == FULL for i in unit.layers}
         return [float(i in inside) for i in range(len(model.layers))]
     known = [layer.kept.core for layer in model.layers if layer.kept]
     if len(known) < len(model.layers) or not any(known):
         raise InputError(f"{model.name}: nobody counted the work of attention by itself")
     work = zip(known, (layer.forward for layer in model.layers), strict=True)
-    return [core / forward if forward else 0.0 for core, forward in work]
+    cores = [core / forward if forward else 0.0 for core, forward in work]
+    if policy == SELECTIVE:
+        return cores
+    inside = {i for unit in _blocks(model) for i in unit.layers}
+    parts = [saved.part for saved in ModelRun().saved(model)]
+    if not parts or any("experts" in layer.kept.program for layer in model.layers if layer.kept):
+        raise InputError(f"{model.name}: nobody counted what op by op runs again")
+    shares = enumerate(zip(cores, parts, strict=True))
+    return [(1.0 - core) * part if i in inside else 0.0 for i, (core, part) in shares]
 
 
 def _blocks(model: Model) -> list[Unit]:

@@ -26,7 +26,7 @@ from simreduce.training.eager import (
     add_up,
 )
 from simreduce.training.gpus import Gpu
-from simreduce.training.memory import FULL, FUSED, SELECTIVE, ModelRun
+from simreduce.training.memory import FULL, FUSED, OP, SELECTIVE, ModelRun, policy_of
 from simreduce.training.mesh.passes import decoder_of, kernels_profile
 from simreduce.training.sharded import MASTER, OPTIMIZERS, Sharding
 from simreduce.training.step import KERNELS_OF, Profile
@@ -57,15 +57,20 @@ class Transformer:
 
     def attention(
         self, k: Launched, samples: int, tokens: int, *, fused: bool
-    ) -> tuple[Part, Part]:
-        """The attention of a block, and of it what attention is by itself."""
+    ) -> tuple[Part, Part, Part]:
+        """The attention of a block, of it what attention is by itself, and all but what is kept op
+        by op: attention and, but for every second one, products without a bias.
+        """
         rows, width, wide = samples * tokens, self.width, self.heads * self.head
         narrow = self.groups * self.head
         facts = samples, tokens, self.heads, self.head
         causal = self.cache
         core = k.attention(*facts, causal=causal) if fused else k.unfused_attention(*facts)
         outputs = [wide + 2 * narrow] if self.packed else [wide, narrow, narrow]
-        found = [k.linear(rows, width, each, bias=self.bias) for each in outputs]
+        given = [k.linear(rows, width, each, bias=self.bias) for each in outputs]
+        back = k.linear(rows, wide, width, bias=self.bias, wide=False)
+        again = [] if self.bias else [*given[1::2], back]
+        found = list[Part]()
         # Gradients of the inputs of several products add up; those of one come apart.
         found += [k.between(rows * width, "", "ww>w")] * (len(outputs) - 1)
         if self.packed:
@@ -74,27 +79,34 @@ class Transformer:
         if self.rotary:
             found += [k.rotary(rows * each) for each in (wide, narrow)]
         found += [k.gathered(rows * narrow)] * (2 * self.cache)
-        found += [core, k.linear(rows, wide, width, bias=self.bias, wide=False)]
-        return add_up([*found, *self._around(k, rows)]), core
+        around = self._around(k, rows)
+        whole = [*given, *found, core, back, *around]
+        return add_up(whole), core, add_up([*found, *again, *around])
 
-    def feed_forward(self, k: Launched, rows: int) -> Part:
-        """The feed-forward part of a block."""
+    def feed_forward(self, k: Launched, rows: int) -> tuple[Part, Part]:
+        """The feed-forward part of a block, and all but what is kept op by op."""
         up = k.linear(rows, self.width, self.inner, bias=self.bias)
         chain = k.chain(rows * self.inner, self.nonlinearity, 1 + self.gated)
         wide = self.nonlinearity is GELU_NEW
         down = k.linear(rows, self.inner, self.width, bias=self.bias, wide=wide)
         gate = [up, k.between(rows * self.width, "", "ww>w")] * self.gated
-        return add_up([up, *gate, chain, down, *self._around(k, rows)])
+        around = self._around(k, rows)
+        second = [] if self.bias else [*gate] or [down]
+        return add_up([up, *gate, chain, down, *around]), add_up([chain, *second, *around])
 
     def blocks(
         self, k: Launched, samples: int, tokens: int, count: int, *, fused: bool, policy: str
     ) -> list[Part]:
         """Both parts of so many blocks, with what `policy` computes again."""
-        attention, core = self.attention(k, samples, tokens, fused=fused)
-        parts = attention, self.feed_forward(k, samples * tokens)
-        again = {FULL: parts, SELECTIVE: (core, Part())}.get(policy, (Part(), Part()))
-        pairs = zip(parts, again, strict=True)
-        return [add_up([each, Part(Cost(), more.forward)]) for each, more in pairs] * count
+        attention, core, most = self.attention(k, samples, tokens, fused=fused)
+        whole, rest = self.feed_forward(k, samples * tokens)
+        parts, none = (attention, whole), (Part(), Part())
+        again = {FULL: parts, SELECTIVE: (core, Part()), OP: (most, rest)}
+        return [
+            add_up([each, Part(Cost(), more.forward)])
+            for i in range(count)
+            for each, more in zip(parts, again.get(policy_of(policy, i), none), strict=True)
+        ]
 
     def _around(self, k: Launched, rows: int) -> list[Part]:
         """The norm and the residual sum of a part."""

@@ -17,6 +17,7 @@ from simreduce.files.formats import (
     FieldValues,
     Format,
     ListOf,
+    Scalar,
     TableOf,
     ValueKind,
     choice,
@@ -47,8 +48,11 @@ from simreduce.training.memory import (
     ATTENTIONS,
     FUSED,
     NONE,
+    OP,
     POLICIES,
+    UNFUSED,
     ModelRun,
+    read_policy,
     repeated,
 )
 from simreduce.training.recorded import load_profile
@@ -149,6 +153,11 @@ def _check(values: FieldValues, faults: Faults, path: str) -> None:
     faults.add_broken(path, (
         ("precision", values["kernels"] == MEGATRON and values["precision"] in (FP32, TF32),
          BY_MEGATRON),
+        ("recompute", values["recompute"] not in (None, *POLICIES)
+         and MEGATRON in (values["kernels"], values["variable_update"] and MEGATRON),
+         "is of PyTorch's kernels: eager or compiled"),
+        ("recompute", values["recompute"] == OP and values["attention"] == UNFUSED,
+         "keeps what fused attention gives; leave attention out"),
         ("update", values["barrier"] is False and values["update"],
          "needs a barrier, a time at which all variables are updated"),
         *method_rules(values),
@@ -219,9 +228,11 @@ STEP = Format(
           " with what else it holds. With `--batch`, it changes in proportion.",
           default_words="counted for shipped transformers, AlexNet, VGG-16 and ResNets by `kernels`"
           " and `precision`; else not counted"),
-    Field("recompute", choice(POLICIES, "policy"), "Activations that backward passes make again:"
-          " `selective`, attention by itself; `full`, all of a block but its input. That forward"
-          " work counts on top of time, rate or profile, which are without it.", NONE),
+    Field("recompute", Scalar("a policy", {"type": "string"}, read_policy), "Activations that"
+          " backward passes make again: `selective`, attention by itself; `full`, all of a block"
+          " but its input; `every 2`, that of every second block; `op`, all but attention and every"
+          " other product (torchtitan's). That forward work counts on top of time, rate or profile,"
+          " which are without it.", NONE),
     Field("attention", choice(ATTENTIONS, "attention"), "`fused` (FlashAttention) keeps no scores"
           " of attention, `unfused` keeps them: the estimate of activations depends on it, and what"
           " `gpu` takes.", FUSED),

@@ -46,7 +46,8 @@ class Saved(NamedTuple):
 
     `kept` has all tensors, and of those `scores` are attention's. `casts` are conversions of
     parameters, once for a whole batch. Backward holds gradients of the `largest` tensor, and the
-    loss holds `gradients` of all logits while everything else is there.
+    loss holds `gradients` of all logits while everything else is there. Attention and products
+    that are kept op by op have `given` so many bytes; `part` of the products' work is made again.
     """
 
     kept: int
@@ -56,18 +57,24 @@ class Saved(NamedTuple):
     largest: int = 0
     logits: int = 0
     gradients: int = 0
+    given: int = 0
+    part: float = 0.0
 
 
 class Tape:
     """The ops of a layer on one sample, with parameters of 16 bits (`half`) or of 32, which
-    autocast (`amp`) converts for products.
+    autocast (`amp`) converts for products. Checkpointing op by op makes `every_second` product
+    again, of those without a bias.
     """
+
+    every_second = False
 
     def __init__(
         self, *, amp: bool = False, half: bool = False, compiled: bool = False, fused: bool = True
     ) -> None:
         self.amp, self.half, self.compiled, self.fused = amp, half, compiled, fused
         self.kept = self.scores = self.casts = self.largest = self.logits = self.gradients = 0
+        self.attended, self.products = 0, list[tuple[int, int]]()
 
     def stream(self, elements: int) -> Tensor:
         """The residual stream that a layer reads."""
@@ -83,10 +90,15 @@ class Tape:
 
     def saved(self, stream: int) -> Saved:
         """What the ops kept, of a layer that reads a residual stream of so many elements."""
-        given = self.stream(stream).nbytes
+        read = self.stream(stream).nbytes
+        again = self.products[1::2] if self.every_second else []
+        work = sum(weights for _, weights in self.products)
+        given = self.attended + sum(nbytes for nbytes, _ in self.products)
         return Saved(
-            self.kept, self.scores, given, self.casts, self.largest, self.logits, self.gradients
-        )
+            self.kept, self.scores, read, self.casts, self.largest, self.logits, self.gradients,
+            given - sum(nbytes for nbytes, _ in again),
+            sum(weights for _, weights in again) / work if work else 0.0,
+        )  # fmt: skip
 
     def linear(self, x: Tensor, elements: int, weights: int) -> Tensor:
         """A product with parameters: it keeps its input, and the converted parameters."""
@@ -96,7 +108,9 @@ class Tape:
             x = x.converted
         self.keep(x)
         self.casts += 2 * weights * self.amp
-        return Tensor(elements, 2 if self.amp else x.width)
+        given = Tensor(elements, 2 if self.amp else x.width)
+        self.products.append((given.nbytes, weights))
+        return given
 
     def layer_norm(self, x: Tensor, rows: int) -> Tensor:
         """It keeps its input and two statistics of each row; autocast has it in 32 bits."""
@@ -149,6 +163,7 @@ class Tape:
         if self.fused:
             self.keep(out)
             self.kept += 4 * heads * queries
+            self.attended += out.nbytes + 4 * heads * queries
             return out
         scores = Tensor(heads * queries * keys, 4 if width == 4 else 4 + width)
         self.keep(scores)
@@ -325,4 +340,5 @@ PROGRAMS: Mapping[str, Callable[..., int]] = {
 def saved_by(program: Program, tape: Tape) -> Saved:
     """What a program keeps on a fresh tape."""
     name, *arguments = program
+    tape.every_second = name in ("attention", "mlp")
     return tape.saved(PROGRAMS[str(name)](tape, *arguments))

@@ -373,6 +373,10 @@ def _llama(blocks: int, width: int, heads: int, inner: int) -> Decoder:
     return Decoder(blocks, width, heads, 8, width // heads, inner, 128256, 8192)
 
 
+def _llama2(blocks: int, width: int, heads: int, groups: int, inner: int) -> Decoder:
+    return Decoder(blocks, width, heads, groups, width // heads, inner, 32000, 4096)
+
+
 def _nemotron(blocks: int, width: int, heads: int) -> Decoder:
     """Squared ReLU, no dropout, no biases; an output of its own."""
     return Decoder(
@@ -393,6 +397,13 @@ DECODERS: Mapping[str, tuple[Decoder, int]] = {
     "megatron-22b": (_gpt(48, 6144, 64), 2048),
     "megatron-530b": (_gpt(105, 20480, 128), 2048),
     "megatron-1t": (_gpt(128, 25600, 160), 2048),
+    # NVIDIA's NeMo-Framework-Launcher, launcher_scripts/conf/training/gpt3/5b.yaml
+    "gpt-3-5b": (_gpt(24, 4096, 32, 50304), 2048),
+    # Touvron et al. 2023, https://arxiv.org/abs/2307.09288, and the configurations on
+    # https://huggingface.co/meta-llama
+    "llama-2-7b": (_llama2(32, 4096, 32, 32, 11008), 4096),
+    "llama-2-13b": (_llama2(40, 5120, 40, 40, 13824), 4096),
+    "llama-2-70b": (_llama2(80, 8192, 64, 8, 28672), 4096),
     # Grattafiori et al. 2024, https://arxiv.org/abs/2407.21783, table 3; 131,072 tokens at most
     "llama-3-8b": (_llama(32, 4096, 32, 14336), 131072),
     "llama-3-70b": (_llama(80, 8192, 64, 28672), 131072),

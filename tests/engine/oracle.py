@@ -480,14 +480,19 @@ class Oracle:
                     if role & 8 and simple:  # a user's, in messages of 64 KiB
                         each = Fraction(max(-(-(int(plan.nbytes[op]) // blocks) // 2**16), 1))
                     software = self._software(source.name, target.name)
-                    overhead = Fraction(self.calibration.nccl.message)
-                    overhead = (overhead + Fraction(software.message) * each) * blocks
+                    message = Fraction(self.calibration.nccl.message)
+                    held = message * Fraction(0.35 if int(executor) == 3 else 1)  # by LL128
+                    overhead = (held + Fraction(software.message) * each) * blocks
                 if far and not {source.kind, target.kind} - {"gpu", "cpu"}:
                     lanes = frozenset({f"proxy of {source.name}"})
                 if kind != Kind.COPY:  # sums are part of what receives
                     weights = {}
                 price = self._nccl if executor < Executor.KERNEL else self._kernel
                 latency, weights, cap = price(call, nbytes, weights)
+                if far:
+                    latency += (message - held) * blocks
+                if cap and executor < Executor.KERNEL and self._is_far(call):
+                    cap = self._window(plan, op, call, latency, cap)
             if op in starts:
                 nccl = self.calibration.nccl
                 latency += Fraction(nccl.launch + nccl.start["simple"])
@@ -694,6 +699,45 @@ class Oracle:
             for each, share in zip(path, found.shares, strict=True):
                 latency += Fraction(each.latency) * Fraction(share) if not each.holds_lane else 0
         return latency, weights, cap
+
+    def _window(
+        self, plan: Plan, op: int, call: Call, latency: Fraction, cap: Fraction
+    ) -> Fraction:
+        """The rate of a connection that keeps a window on its way, over all that it sends."""
+        blocks, role = call.channel % 4096 // 64 + 1, call.channel // 4096
+        window = {
+            1: Fraction(self.calibration.nccl.buffer), 2: Fraction(2**18), 3: Fraction(4608000)
+        }[int(call.executor)]  # fmt: skip
+        if call.executor == Executor.NCCL and role & 10:  # a tree's, or a user's
+            step = 2**17 if role & 8 else int(plan.nbytes[op]) // blocks
+            window = min(window, Fraction(8 * step))
+        software = self._software(call.source.name, call.target.name)
+        window = min(window, Fraction(min(software.window, 2.0**60)))
+        connection = call.source.name, call.target.name, call.channel % 64
+        total = Fraction(0)
+        for other in range(len(plan)):
+            if plan.kind[other] == Kind.COPY and plan.executor[other] != Executor.TF:
+                source = plan.devices[plan.device[plan.operands_of(other)[0]]]
+                there = plan.devices[plan.device[other]]
+                channel = int(plan.stream[other]) // len(plan.devices)
+                if connection == (source, there, channel % 64):
+                    total += Fraction(int(plan.nbytes[other]))
+        total /= blocks
+        if total <= window:
+            return cap
+        found = route(self.topology, call.source.name, call.target.name)
+        ways = zip(found.links, found.shares, strict=True)
+        far = [(self.topology.links[link], share) for link, share in ways]
+        wires = sum(
+            (
+                Fraction(link.latency) * Fraction(share)
+                for link, share in far
+                if not link.holds_lane
+            ),
+            Fraction(0),
+        )
+        trips = (total - window) * (wires + latency) / window
+        return min(cap, blocks * total / (trips + window * blocks / cap))
 
     def _kernel(
         self, call: Call, _: Fraction, weights: Mapping[str, Fraction]

@@ -231,9 +231,12 @@ def test_torchtitan_gets_the_words_of_its_version(name, training, micro):
     [
         ("torchtitan", {"recompute": "full"}, "recompute", "full"),
         (OLDER, {"recompute": "full"}, "recompute", "full"),
+        ("torchtitan", {"recompute": "op"}, "recompute", "selective"),
         ("torchtitan", {"sequence_parallel": False}, "parallelism",
          {"no-enable-sequence-parallel": True}),
         (MAIN, {"optimizer": "fsdp"}, "parallelism", {"fsdp_reshard_after_forward": "always"}),
+        (MAIN, {"optimizer": "fsdp", "copies": 2, "dp": 8}, "parallelism",
+         {"data_parallel_replicate_degree": 2, "data_parallel_shard_degree": 4}),
         (MAIN, {"optimizer": "replicated"}, "parallelism",
          {"data_parallel_replicate_degree": 2, "data_parallel_shard_degree": 1}),
     ],
@@ -243,6 +246,14 @@ def test_torchtitan_gets_what_a_job_changes(name, changes, section, expected):
 
     assert plain != found
     assert found == (expected if isinstance(expected, str) else {**found, **expected})
+
+
+def test_torchtitan_02_names_the_option_of_selective_recomputation():
+    [text] = MESH_VERSIONS[OLDER].export(changed(LLAMA, recompute="op")).values()
+
+    assert {"mode": "selective", "selective_ac_option": "op"} == tomllib.loads(text)[
+        "activation_checkpoint"
+    ]
 
 
 def test_torchtitan_captures_no_graphs_where_ranks_have_stages_or_experts():
@@ -292,6 +303,10 @@ def test_nemo_gets_its_fields():
         ("megatron", {"optimizer": "fsdp"}, "FSDP"),
         ("megatron", {"overlap": frozenset(("param_gather",))}, "only where it overlaps"),
         ("megatron", {"micros": 6}, "multiple of pp"),
+        ("megatron", {"recompute": "op"}, "no recomputation op by op"),
+        ("nemo", {"recompute": "op"}, "no recomputation op by op"),
+        ("deepspeed", {"recompute": "op"}, "no recomputation op by op"),
+        ("deepspeed", {"optimizer": "fsdp", "copies": 2}, "hybrid shards"),
         ("megatron", LISTED, "evenly"),
         ("nemo", {"graphs": frozenset(("router",))}, "cuda_graphs"),
         ("torchtitan", {"capacity": 1.0}, "capacity_factor"),
@@ -365,6 +380,10 @@ def test_versions_may_be_longer_than_those_known(name, version, found):
         ("torchtitan", "torchtitan=0.1",
          "has files for torchtitan=0.3, torchtitan=0.2, torchtitan=main"),
         ("torchtitan", "torchtitan=0.33", "has files for torchtitan=0.3"),
+        ("torchtitan", "torchtitan=0.2.x", r"\(did you mean 'torchtitan=0.2'\?\)"),
+        ("torchtitan", "torchtitan=0.2.", "has files for torchtitan=0.3"),
+        ("torchtitan", "torchtitan=maine", r"\(did you mean 'torchtitan=main'\?\)"),
+        ("torchtitan", "torchtitan=main.2x", "has files for torchtitan=0.3"),
         ("pytorch", "torchtitan=0.2", "PyTorch has files for fsdp=2, fsdp=1"),
         ("megatron", "megatron=1", "--for megatron=1: Megatron-LM has files for one version"),
     ],

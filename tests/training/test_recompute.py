@@ -163,3 +163,72 @@ def test_what_cannot_be_recomputed_is_said():
         " (did you mean 'full'?)",
         "(did you mean 'fused'?)",
     ]
+
+
+LLAMA = load_model("llama-3-8b")
+_Q, _KV, _INNER, _HEADS, _LONG, _LLAMA_BLOCKS = 4096, 1024, 14336, 32, 8192, 32
+
+
+def test_op_by_op_keeps_attention_and_every_other_product():
+    """torchtitan's rule: of q, k, v, o, w1, w3, w2 the first, third, fifth and seventh, and what
+    attention gives with a number for each row and head. Beside them each block keeps its input, of
+    4 bytes by autocast, as it does with full recomputation.
+    """
+    op, full = (read(LLAMA, time="1 s", recompute=each).activations for each in ("op", "full"))
+    given = 2 * (_Q + _KV + _Q + _INNER + _Q) + 4 * _HEADS
+
+    assert op.nbytes - full.nbytes == 4 * _LONG * given * _LLAMA_BLOCKS  # a batch of 4
+
+
+def test_op_by_op_makes_every_other_product_again():
+    """Of products, k, o and w3; of GPT-2's, which add a bias and are another op, none."""
+    plain, op = (read(LLAMA, rate="1 TFLOP/s", recompute=p).job.profile for p in ("none", "op"))
+    again = 2 * 4 * _LONG * _LLAMA_BLOCKS * (_Q * _KV + _Q * _Q + _Q * _INNER)
+    biased = [read(time="1 s", recompute=p).job.profile.seconds for p in ("none", "op")]
+
+    assert op.seconds - plain.seconds == pytest.approx(again / 1e12)
+    assert biased[0] == biased[1]
+
+
+def test_kernels_of_op_by_op_are_between_all_and_none():
+    plain, op, full = (
+        read_step({"batch": 1, "recompute": policy}, LLAMA, load_topology("dgx-h100")).job.profile
+        for policy in ("none", "op", "full")
+    )
+
+    assert plain.forward == op.forward
+    assert plain.seconds < op.seconds < full.seconds
+    # Half of the products, and all between them, are made again.
+    assert 0.35 < (op.seconds - plain.seconds) / (full.seconds - plain.seconds) < 0.65
+
+
+def test_every_second_block_takes_half_of_what_all_take():
+    plain, half, full = (
+        read(LLAMA, rate="1 TFLOP/s", recompute=policy) for policy in ("none", "every 2", "full")
+    )
+    seconds = [each.job.profile.seconds for each in (plain, half, full)]
+    again = [before - after for before, after in
+             zip(half.job.profile.backward, plain.job.profile.backward, strict=True)]  # fmt: skip
+    names = [layer.name for layer in LLAMA.layers]
+
+    assert seconds[1] - seconds[0] == pytest.approx((seconds[2] - seconds[0]) / 2)
+    assert [i for i, more in enumerate(again) if more] == [
+        i for i, name in enumerate(names)
+        if name.startswith("layers.") and int(name.split(".")[1]) % 2
+    ]  # fmt: skip
+    assert plain.activations.nbytes > half.activations.nbytes > full.activations.nbytes
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        ({"recompute": "opp"}, "unknown policy 'opp' \\(did you mean 'op'\\?\\)"),
+        ({"recompute": "every 0"}, "unknown policy 'every 0' \\(did you mean 'every 2'"),
+        ({"recompute": "x"}, "unknown policy 'x'; known are none, selective, full, op, every 2"),
+        ({"recompute": "op", "kernels": "megatron"}, "is of PyTorch's kernels"),
+        ({"recompute": "op", "attention": "unfused"}, "keeps what fused attention gives"),
+    ],
+)
+def test_policies_that_cannot_be(table, why):
+    with pytest.raises(InputError, match=f"step.recompute: {why}|{why}"):
+        read(LLAMA, time="1 s", **table)

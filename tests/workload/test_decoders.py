@@ -18,6 +18,10 @@ from tests.thorough import examples
         ("megatron-22b", 22, 0.005),  # Korthikanti et al. 2022, table 3
         ("megatron-530b", 530, 0.001),  # Smith et al. 2022, https://arxiv.org/abs/2201.11990
         ("megatron-1t", 1008, 1e-4),  # Narayanan et al. 2021, table 1
+        ("llama-2-7b", 6.738, 1e-4),  # https://huggingface.co/meta-llama/Llama-2-7b
+        ("llama-2-13b", 13.016, 1e-4),
+        ("llama-2-70b", 68.977, 1e-4),
+        ("gpt-3-5b", 5.0, 0.02),
         ("llama-3-8b", 8.03, 1e-3),  # https://huggingface.co/meta-llama/Meta-Llama-3-8B
         ("llama-3-70b", 70.6, 1e-3),  # https://huggingface.co/meta-llama/Meta-Llama-3-70B
         ("llama-3.1-405b", 405.85, 1e-4),  # https://huggingface.co/meta-llama/Llama-3.1-405B

@@ -64,7 +64,8 @@ _WITH_STEP = ("topology", "scenario", "out", "wide", "as_json")
 @click.option(
     "--from-nccl-tests",
     is_flag=True,
-    help="Fit NCCL's constants to logs of nccl-tests, text or JSON, instead of timing devices.",
+    help="Fit NCCL's constants to logs of nccl-tests, text or JSON, or to OSU's tables, instead of"
+    " timing devices.",
 )
 @click.option(
     "--from-samples",

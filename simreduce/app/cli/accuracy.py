@@ -36,7 +36,7 @@ from simreduce.app.cli.setups import (
 )
 from simreduce.engine import Calibration
 from simreduce.engine.calibrate import load_calibration, to_toml
-from simreduce.engine.calibrate.fit import NcclTestsLog, read_nccl_logs
+from simreduce.engine.calibrate.logs import NcclTestsLog, read_nccl_logs
 from simreduce.engine.setup import Setup
 from simreduce.errors import CalibrationError, InputError, StrategyError, near_or_all
 from simreduce.files import read_text, write_file

@@ -45,7 +45,13 @@ from simreduce.app.cli.setups import (
 from simreduce.computing import group_by
 from simreduce.engine import Calibration
 from simreduce.engine.calibrate import load_calibration
-from simreduce.engine.calibrate.fit import NVBANDWIDTH, read_nccl_logs, read_p2p_test
+from simreduce.engine.calibrate.logs import (
+    NVBANDWIDTH,
+    OSU,
+    has_rows,
+    read_nccl_logs,
+    read_p2p_test,
+)
 from simreduce.errors import InputError, TopologyError, near_or_all
 from simreduce.files import STDOUT, exists, read_text
 from simreduce.files.formats.documents import Document
@@ -91,7 +97,8 @@ from simreduce.topology import (
     shipped,
 )
 from simreduce.topology.check import Suspicion, check_file
-from simreduce.topology.importers import to_nccl_xml
+from simreduce.topology.importers import nccl_log, to_nccl_xml
+from simreduce.topology.importers.hosts import READERS as HOST_READERS
 from simreduce.topology.importers.nccl_xml import read_nccl_graphs, read_nccl_topology
 from simreduce.topology.importers.parts import (
     FORMS,
@@ -155,7 +162,8 @@ _output = output_option(
     "--socket",
     default=None,
     metavar="CLASS:N",
-    help="Join the CPUs of a table by this, such as xgmi:3; default upi:2, of AMD's GPUs xgmi3:3.",
+    help="Join the CPUs of a table by this, such as xgmi:3; default upi:2, xgmi:3 or upi2:3 "
+    "for PCIe Gen3, 4 or 5, of AMD's GPUs xgmi3:3.",
 )
 @click.option(
     "--nic",
@@ -170,12 +178,16 @@ def import_(faults: Faults, file: str, **given: Any) -> None:
     JSON).
 
     FILE is what `nvidia-smi topo -m`, `rocm-smi --showtopo` or `amd-smi topology` prints, NCCL's or
-    RCCL's topology or graph XML, or the output of p2pBandwidthLatencyTest, nvbandwidth, nccl-tests
-    or rccl-tests; its content says which.
+    RCCL's topology or graph XML, a log of NCCL with the graph that NCCL_DEBUG_SUBSYS=GRAPH prints,
+    or the output of p2pBandwidthLatencyTest, nvbandwidth, nccl-tests or rccl-tests; its content
+    says which.
     """
     text = read_text(Path(file), InputError)
     if not text.strip():
         raise InputError(f"{file}: is empty")
+    if is_log := nccl_log.SYSTEM.search(text) is not None:
+        # Rows of nccl-tests beside it are for `simreduce calibrate`.
+        text = nccl_log.to_xml(text, file)
     read = _reader(text)
     if read is None:
         why = _named(text)
@@ -185,13 +197,16 @@ def import_(faults: Faults, file: str, **given: Any) -> None:
     unknown = [name for name in given if name not in inspect.signature(read).parameters]
     refuse(faults, unknown, f"says nothing about {file}, which is another kind of file")
     faults.raise_any()
+    if is_log and "gpu" not in given:
+        note(f"{file}: names no GPU; their NVLinks tell a model with as many, and --gpu names one")
     write_output(
         output_path("output") or STDOUT, [read(text.lstrip("\ufeff"), Path(file).name, **given)]
     )
 
 
 _READ = (
-    "`nvidia-smi topo -m`, `rocm-smi --showtopo`, `amd-smi topology`, NCCL or RCCL XML, "
+    "`nvidia-smi topo -m`, `rocm-smi --showtopo`, `amd-smi topology`, NCCL or RCCL XML, NCCL's "
+    "graph in its log, "
     "p2pBandwidthLatencyTest, nvbandwidth, nccl-tests and rccl-tests"
 )
 _P2P_STATUS = r"(?m)^\s*GPU\d+(\s+(X|OK|CNS|GNS|TNS|NS|U))+\s*$"
@@ -200,10 +215,13 @@ _NAMED = {
         "what `nvidia-smi topo -p2p` prints, which pairs may copy and not how they are linked; "
         "bring `nvidia-smi topo -m`"
     ),
-    r"(?m)^# OSU ": "a table of OSU's benchmarks, of MPI; bring what nccl-tests prints",
+    OSU.pattern: (
+        "a table of OSU's benchmarks, which `simreduce calibrate --from-nccl-tests` reads"
+    ),
     r"NCCL INFO": (
-        "a log of NCCL; bring the file that it writes with NCCL_TOPO_DUMP_FILE, or for `simreduce "
-        "replay` a log with NCCL_DEBUG_SUBSYS=COLL"
+        "a log of NCCL without its graph; bring the file that it writes with NCCL_TOPO_DUMP_FILE, "
+        "a log with NCCL_DEBUG_SUBSYS=GRAPH, or for `simreduce replay` one with "
+        "NCCL_DEBUG_SUBSYS=COLL"
     ),
 }
 """Files that people hand over, by what they have, and what to bring instead."""
@@ -211,6 +229,8 @@ _NAMED = {
 
 def _named(text: str) -> str:
     """What a file is that is not read; "" if that is not known."""
+    if any(fits(text) for fits, _ in HOST_READERS):
+        return "a list of hosts and the switches above them, for `simreduce topo place --nodes`"
     return next((words for known, words in _NAMED.items() if re.search(known, text)), "")
 
 
@@ -222,7 +242,7 @@ def _reader(text: str) -> Callable[..., str] | None:
         return _import_p2p
     if table_reader(text) and not re.search(_P2P_STATUS, text):
         return _import_table
-    return _import_nccl_tests if re.search(r"\bbusbw\b", text) else None
+    return _import_nccl_tests if has_rows(text) else None
 
 
 def _import_xml(
@@ -256,8 +276,8 @@ def _import_table(
     named = _with_classes(gpu, nvlink_class, pcie, classes)
     read = table_reader(text)
     assert read is not None  # noqa: S101 - `_reader` has looked
-    joined = {} if socket is None else {"socket": _socket(socket, classes)}
-    machine, notes = read(text, name, named, classes=classes, **joined)
+    joined = None if socket is None else _socket(socket, classes)
+    machine, notes = read(text, name, named, socket=joined, classes=classes)
     return _machine_file(machine, notes, nvlink, classes)
 
 

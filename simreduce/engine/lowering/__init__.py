@@ -30,6 +30,7 @@ from simreduce.engine.lowering.gpu_kernels import (
     Sends,
     add_costs,
     add_kernel_costs,
+    limit_by_windows,
     with_first_passes,
 )
 from simreduce.engine.lowering.issuing import find_messages, find_parts, issue_seconds
@@ -285,6 +286,8 @@ class Unpriced:
         """With what these constants add."""
         found = self.lowered
         calls = add_costs(found.calls, self.signatures, self.sends, constants)
+        known = self.signatures, self.sends, constants
+        calls = limit_by_windows(calls, found.amount, found.call, *known)
         calls = add_kernel_costs(calls, self.signatures, self.sends, constants.kernels)
         amount = with_first_passes(found.amount, found.call, self.signatures, self.sends, constants)
         return replace(found, calls=calls, amount=amount)

@@ -15,7 +15,13 @@ import numpy as np
 
 from simreduce.computing.arrays import AnyInts, Bools, Floats, Ints, row_starts
 from simreduce.engine.lowering.calls import Signatures
-from simreduce.engine.lowering.gpu_kernels import NET, Sends, drop_tolls, find_sends
+from simreduce.engine.lowering.gpu_kernels import (
+    NET,
+    Sends,
+    drop_tolls,
+    find_host_memory,
+    find_sends,
+)
 from simreduce.engine.lowering.resources import CPU, CoreWork, Resources, Site, find_hosts
 from simreduce.engine.runtime import Call, Runtime, named_lanes
 from simreduce.plan import Executor, Kind
@@ -226,6 +232,10 @@ def _number_each(
     )
 
 
+_IN_AND_OUT = 2.0
+"""Bytes that pass a host's memory for each byte of a copy through it: written, and read."""
+
+
 class Uses(NamedTuple):
     """Resources that calls use. Row c of `resource` and `weight` is [start[c], start[c + 1])."""
 
@@ -255,6 +265,7 @@ def find_uses(
     latency, holds = np.zeros(len(is_copy)), np.ones(len(is_copy), dtype=np.bool_)
     latency[is_copy], holds[is_copy] = _latency(routes, resources), routes.holds_lane
     hops, links, often = _at_home(routes, site)
+    staged, through_host = find_host_memory(sends, routes, np.flatnonzero(is_copy), site, resources)
     memory = np.array([resources.memory.get(node.name, -1) for node in site.nodes], dtype=np.int64)
     memory = memory[signatures.target]
     local = ~np.isin(signatures.kind, (Kind.INPUT, Kind.OUTPUT, Kind.COPY))
@@ -262,6 +273,7 @@ def find_uses(
     local &= signatures.passes > 0
     count = local.astype(np.int64)
     count[is_copy] = hops
+    count[staged] += 1
     rated, through = cores.per_byte > 0.0, cores.through > 0.0
     working = rated | (cores.at_once > 0.0)
     moving = rated & bool(resources.moving)
@@ -273,6 +285,8 @@ def find_uses(
     at_memory = start[:-1][local]
     resource[at_memory], weight[at_memory] = memory[local], signatures.passes[local]
     on_links[at_memory] = False
+    at_host = start[1:][staged] - 1
+    resource[at_host], weight[at_host], on_links[at_host] = through_host, _IN_AND_OUT, False
     last = start[1:][cores.calls] - 1
     for has, at, index, each in (
         (working, last, resources.cores, np.ones(len(working))),

@@ -60,8 +60,20 @@ _SLICE = 1 << 20
 _MESSAGE = 64 << 10
 """Bytes of a message of a user's send by Simple: half of a chunk."""
 
+_STEPS = 8
+"""Steps of a connection's buffer (NCCL_STEPS)."""
+
+_BUFFERS = {"ll": 8 * 512 * 8 * 16 / 2, "ll128": 120 * 640 * 8 * 8 * 15 / 16}
+"""Bytes of data in the buffers of LL and LL128 (NVIDIA/nccl src/init.cc)."""
+
 _IN_TREES = 0.4
 """Part of a tree's messages by Simple that wait for the thread of a host; few by LL do."""
+
+_HELD = {"ll128": 0.35}
+"""Part of a message's time that the thread of a host is held. By LL128 chunks of 18 to 36 KiB come
+faster than the thread looks round, and one look finds several: trees of two H100 in two machines
+take 154 and 231 us for 4 and 8 MiB.
+"""
 
 _NVLINK, _PCI, _SHM, NET, _NVLS = range(len(LINK_KINDS))
 
@@ -156,6 +168,26 @@ def find_sends(signatures: Signatures, routes: Routes, site: Site, resources: Re
     return Sends(copies[mine], kind[mine], wires[mine], network[mine], slowest[mine])
 
 
+def find_host_memory(
+    sends: Sends, routes: Routes, copies: Ints, site: Site, resources: Resources
+) -> tuple[Ints, Ints]:
+    """The sends through a host's memory, as calls, and the memories, as resources: of the last CPU
+    on the way, where NCCL has the receiver's buffer (NCCL_SHM_LOCALITY=2), if its rate is known.
+
+    `routes` are those of the `copies`, as calls.
+    """
+    calls = sends.calls[sends.kind == _SHM]
+    kept, memories = list[int](), list[int]()
+    links = site.topology.links
+    for call, row in zip(calls.tolist(), np.searchsorted(copies, calls).tolist(), strict=True):
+        way = routes.links[routes.start[row] : routes.start[row + 1]].tolist()
+        hosts = [links[i].source for i in way if site.topology.nodes[links[i].source].kind == "cpu"]
+        if hosts and hosts[-1] in resources.memory:
+            kept.append(call)
+            memories.append(resources.memory[hosts[-1]])
+    return np.array(kept, dtype=np.int64), np.array(memories, dtype=np.int64)
+
+
 def add_costs(
     calls: Calls, signatures: Signatures, sends: Sends, constants: NcclConstants
 ) -> Calls:
@@ -207,7 +239,9 @@ def add_costs(
                     count = _IN_TREES if name == "simple" else 0.0
                 if channel & PEER:
                     count = max(math.ceil(signatures.slice[call] / _MESSAGE), 1.0)
-                overhead[call] = (constants.message + software.message * count) * blocks
+                held = _HELD.get(name, 1.0) * constants.message
+                overhead[call] = (held + software.message * count) * blocks
+                latency[call] += (constants.message - held) * blocks
             if channel & UNALIGNED and name != "ll":
                 cap[call] = min(cap[call], constants.unaligned_peer)
             if nbytes := int(signatures.slice[call]):
@@ -218,6 +252,49 @@ def add_costs(
     return replace(
         calls, overhead=overhead, latency=latency, holds=holds, cap=cap, paced=paced, weight=weight
     )
+
+
+def limit_by_windows(
+    calls: Calls, amount: Floats, call: AnyInts, signatures: Signatures, sends: Sends,
+    constants: NcclConstants,
+) -> Calls:  # fmt: skip
+    """The calls with the windows of NCCL's connections over a network.
+
+    A channel has W bytes on their way to a peer at most, so it moves W a round trip R. The first W
+    bytes wait for nothing, so the T bytes that a plan sends over a connection take
+
+        max(T - W, 0) R/W + min(T, W)/r
+
+    at least, where r is the rate without a window. W is the buffer: its 8 steps are filled again
+    once the receiver's NIC has acknowledged them, and the receiver has asked for more when it has
+    emptied them (`sendProxyProgress` and `recvProxyProgress` of NVIDIA/nccl src/transport/net.cc,
+    5067397). A tree and a user's send fill a step with no more than a chunk. R is twice the wires,
+    and the latency of a step once: what its software takes on the way there.
+    """
+    mine = (sends.kind == NET) & (signatures.channel[sends.calls] >= 0)
+    mine &= signatures.executor[sends.calls] < Executor.KERNEL
+    mine &= signatures.executor[sends.calls] > Executor.TF
+    if not mine.any():
+        return calls
+    moved = np.bincount(call, amount, len(calls.cap))
+    counts = np.diff(calls.lane_start)
+    by_lane = np.bincount(calls.lanes, np.repeat(moved, counts))
+    cap = calls.cap.copy()
+    for at in np.flatnonzero(mine).tolist():
+        each, name = int(sends.calls[at]), _PROTOCOL[signatures.executor[sends.calls[at]]]
+        channel, nbytes = int(signatures.channel[each]), int(signatures.slice[each])
+        blocks, window = count_blocks(channel), _BUFFERS.get(name, constants.buffer)
+        if name == "simple" and channel & PEER:
+            window = min(window, _STEPS * 2 * _MESSAGE)
+        elif name == "simple" and channel & JOINED:
+            window = min(window, _STEPS * nbytes)
+        window = min(window, _software(str(sends.network[at]), constants).window)
+        trip = sends.wires[at] + calls.latency[each]
+        total = by_lane[calls.lanes[calls.lane_start[each + 1] - 1]] / blocks
+        waits = max(total - window, 0.0) * trip / window
+        if waits > 0.0 and math.isfinite(rate := cap[each] / blocks):
+            cap[each] = min(cap[each], blocks * total / (waits + window / rate))
+    return replace(calls, cap=cap)
 
 
 def _software(network: str, constants: NcclConstants) -> Software:

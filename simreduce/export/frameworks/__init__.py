@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 
-from simreduce.errors import InputError, near_or_all
+from simreduce.errors import InputError, did_you_mean, near_or_all
 from simreduce.export.framework import METHODS, Framework, MeshProgram, no_files
 from simreduce.export.frameworks import (
     horovod,
@@ -109,17 +110,19 @@ MESH_VERSIONS: Mapping[str, MeshProgram] = {
 
 
 def find_version(name: str, version: str) -> str:
-    """The name of a framework in a version, which may be longer than those that are known:
-    `torchtitan=0.2.2`. InputError with what is known.
+    """The name of a framework in a version, which may have more numbers than those that are known:
+    `torchtitan=0.2.2`. InputError with what is known, and the nearest.
     """
     framework = FRAMEWORKS[name]
     for known, each in framework.versions.items():
-        if f"{version}.".startswith(f"{known}."):
+        if re.fullmatch(rf"{re.escape(known)}(\.[0-9]+)*", version):
             return each.name
     words = f"--for {version}: {framework.title} has files for"
     if not framework.versions:
         raise InputError(f"{words} one version, whichever you name")
-    raise InputError(f"{words} {', '.join(framework.versions)}")
+    whole = re.fullmatch(r".*=[0-9.]+", version)  # not known, but not misspelt
+    near = "" if whole else did_you_mean(version, framework.versions)
+    raise InputError(f"{words} {', '.join(framework.versions)}{near}")
 
 
 def find_framework(

@@ -155,6 +155,10 @@ def _latent_flags(head: int, query: int, key: int, rotary: int) -> dict[str, obj
     }
 
 
+def _by_op(title: str) -> str:
+    return f"{title} has no recomputation op by op"
+
+
 def limits(title: str, job: MeshedJob) -> dict[str, bool]:
     """What Megatron Core lacks, for those that are made of it."""
     return {
@@ -165,6 +169,7 @@ def limits(title: str, job: MeshedJob) -> dict[str, bool]:
             job.schedule == "interleaved" and job.mesh.pp == 2 and "p2p" not in job.overlap
         ),
         "settings of FSDP of Megatron Core are not written": job.optimizer == "fsdp",
+        _by_op(title): job.recompute == "op",
         f"{title} overlaps gathers of parameters only where it overlaps reductions": (
             "param_gather" in job.overlap and "grad_reduce" not in job.overlap
         ),
@@ -322,7 +327,13 @@ def _mesh_files(job: MeshedJob) -> dict[str, str]:
 
 def _mesh_limits(title: str, job: MeshedJob) -> dict[str, bool]:
     lacks = bool(job.shape.experts) or job.mesh.cp > 1
-    return unwritten(title, job) | {f"{title} has no experts and no context parallel ranks": lacks}
+    return unwritten(title, job) | {
+        f"{title} has no experts and no context parallel ranks": lacks,
+        _by_op(title): job.recompute == "op",
+        f"settings of hybrid shards (dp_replicate) are not written for {title}": (
+            job.mesh.copies > 1
+        ),
+    }
 
 
 DEEPSPEED = Framework(

@@ -26,6 +26,7 @@ _SCHEDULES = {
     "dualpipe": "DualPipeV",
 }
 
+OP = "op"
 Tables = dict[str, dict[str, object]]
 """Settings by section and name."""
 
@@ -64,8 +65,8 @@ def _parallelism(job: MeshedJob) -> dict[str, object]:
     }
     reshard = "always" if job.optimizer == "fsdp" else "never"
     return {
-        "data_parallel_replicate_degree": 1 if shared else replicas,
-        "data_parallel_shard_degree": replicas if shared else 1,
+        "data_parallel_replicate_degree": job.mesh.copies if shared else replicas,
+        "data_parallel_shard_degree": replicas // job.mesh.copies if shared else 1,
         **({"fsdp_reshard_after_forward": reshard} if shared else {}),
         "tensor_parallel_degree": job.mesh.tp,
         "context_parallel_degree": job.mesh.cp,
@@ -88,7 +89,8 @@ def _arguments(batches: Callable[[MeshedJob], Tables], job: MeshedJob) -> dict[s
         | found["parallelism"]
         | ({"no-enable-sequence-parallel": True} if whole else {}),
     }
-    rows: list[list[object]] = [*_rows(tables), [f"activation-checkpoint:{job.recompute}"]]
+    mode = "selective" if job.recompute == OP else job.recompute
+    rows: list[list[object]] = [*_rows(tables), [f"activation-checkpoint:{mode}"]]
     return {"torchtitan.args": arguments(rows, " \\")}
 
 
@@ -105,7 +107,11 @@ def _toml(job: MeshedJob) -> dict[str, str]:
     tables = {
         "training": found["training"],
         "parallelism": _parallelism(job) | experts | found["parallelism"],
-        "activation_checkpoint": {"mode": job.recompute},
+        "activation_checkpoint": (
+            {"mode": "selective", "selective_ac_option": OP}
+            if job.recompute == OP
+            else {"mode": job.recompute}
+        ),
     }
     return {"torchtitan.toml": toml_text(tables).lstrip()}
 

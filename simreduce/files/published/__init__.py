@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from simreduce import dtypes
 from simreduce.errors import InputError, quote
@@ -322,11 +322,6 @@ _GPT = "transformer:layers={},hidden={},heads={},vocab=51200"
 MODELS: Mapping[str, str] = {
     "3.6b": _GPT.format(30, 3072, 32),
     "39.1b": _GPT.format(48, 8192, 64),
-    # NVIDIA's NeMo-Framework-Launcher, launcher_scripts/conf/training: gpt3/5b.yaml and
-    # llama/llama2_7b.yaml
-    "gpt-3-5b": "transformer:layers=24,hidden=4096,heads=32,vocab=50304",
-    "llama-2-7b": "transformer:layers=32,hidden=4096,heads=32,vocab=32000,ffn=11008,gated=yes,"
-    "seq=4096",
     **{f"{h}x{n}": _GPT.format(n, h, 16) for h in (1024, 2048) for n in (12, 24)},
 }
 """Models that are no names, by how reports call them: the width and the blocks, or parameters."""
@@ -405,7 +400,7 @@ def _step(row: Mapping[str, str]) -> PublishedStep:
         sequence_parallel=row["sequence_parallel"] == "yes", seconds=float(row["seconds"]),
         dispatch=row["dispatch"], hidden=row["hidden"] == "yes",
         graphs=tuple(filter(None, row["graphs"].split("+"))),
-        **{name: int(row[name]) for name in whole},
+        **dict[str, Any]((name, int(row[name])) for name in whole),
     )  # fmt: skip
 
 

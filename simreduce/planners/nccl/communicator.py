@@ -22,9 +22,10 @@ from simreduce.planners.nccl.constants import NVLINK, PCI, XGMI, tables
 from simreduce.planners.nccl.environment import DEFAULTS, Settings
 from simreduce.planners.synthesis import way_to
 from simreduce.topology import Folded, Link, Node, Topology, link_classes, route
-from simreduce.topology.elements import OFF, TCP
+from simreduce.topology.elements import DEFAULT_REACH, OFF, TCP
 from simreduce.topology.importers.parts import model_in
 from simreduce.topology.routing import XGMI as XGMI_LINKS, is_nvlink
+from simreduce.topology.routing.rules import EqualMachines
 
 CLASSES = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")
 """Classes of paths, nearest first."""
@@ -134,7 +135,7 @@ def capability(topology: Topology, gpu: str) -> int:
     model = model_in(topology.nodes[gpu].model)
     if model is not None:
         return model.sm
-    classes = (link.link_class for link in topology.links if link.source == gpu)
+    classes = (link.link_class for link in topology.wires_from[gpu])
     return max((_GENERATION.get(name, 0) for name in classes), default=0) or 80
 
 
@@ -149,6 +150,7 @@ class NodeReading:
         self.topology, self.settings, self.copies = topology, settings, copies
         self.tables = tables(settings.release)
         self.gpus = tuple(gpus)
+        self.place = {gpu: i for i, gpu in enumerate(gpus)}  # as there may be thousands
         self.around = {node.name: node for node in around}
         # The switches of a network that counts as one machine belong to no machine.
         ends = {link.target for gpu in self.gpus for link in topology.wires_from[gpu]}
@@ -166,7 +168,7 @@ class NodeReading:
         wires: dict[tuple[str, str], float] = {}
         nvlinks: dict[tuple[str, str], float] = {}
         for name in dict.fromkeys((*self.gpus, *self.around, *sorted(self.crossbars))):
-            if name in self.around and self.around[name].kind == "gpu" and name not in self.gpus:
+            if name in self.around and self.around[name].kind == "gpu" and name not in self.place:
                 continue
             for link in self.topology.wires_from[name]:
                 a, b = ("NVS" if e in self.crossbars else e for e in (link.source, link.target))
@@ -190,10 +192,13 @@ class NodeReading:
     def rate(self, link: Link) -> float:
         """The planning rate of a link in GB/s."""
         if link.link_class in _GENERATION:
-            gpu = next((e for e in (link.source, link.target) if e in self.gpus), "")
+            gpu = next((e for e in (link.source, link.target) if e in self.place), "")
             cc = capability(self.topology, gpu) if gpu else _GENERATION[link.link_class]
             return link.lanes * self.tables.nvlink_rate(cc)
-        if link.link_class.startswith(XGMI_LINKS) and {link.source, link.target} <= {*self.gpus}:
+        if (
+            link.link_class.startswith(XGMI_LINKS)
+            and {link.source, link.target} <= self.place.keys()
+        ):
             cc = capability(self.topology, link.source)
             return link.lanes * XGMI.get(cc, link.bandwidth / 1e9)
         if match := re.fullmatch(r"pcie(\d)_x(\d+)", link.link_class):
@@ -228,7 +233,7 @@ class NodeReading:
         around = [*self.around.values()]
         return [
             (NodeReading(self.topology, around, part, self.settings, 1, several=True).box(),
-             tuple(map(self.gpus.index, part)))
+             tuple(map(self.place.__getitem__, part)))
             for part in parts
         ]  # fmt: skip
 
@@ -267,9 +272,11 @@ class NodeReading:
         links = [((gpu, "NVS"), ("NVS", gpu)) for gpu in gpus]
         switched = len(gpus) > 1 and all(way in self.rates for link in links for way in link)
         off = any(self._copies_off(gpu, gpu) for gpu in gpus)
+        ports_of = grouped(
+            (a, rate) for (a, b), rate in self.rates.items() if self._between_gpus(b)
+        )
         nvlink = tuple(
-            sum(rate for (a, b), rate in self.rates.items() if a == gpu and self._between_gpus(b))
-            + self.tables.c2c_as_nvlink * self._is_on_c2c(gpu)
+            sum(ports_of.get(gpu, ())) + self.tables.c2c_as_nvlink * self._is_on_c2c(gpu)
             for gpu in gpus
         )
         pcie = tuple(
@@ -336,7 +343,7 @@ class NodeReading:
         return any(link.link_class == "c2c" for link in self.topology.wires_from[gpu])
 
     def _pcie_arcs(self, gpu: str) -> tuple[int, ...]:
-        ups = ((a, b) for a, b in self.rates if a == gpu and not self._between_gpus(b))
+        ups = ((gpu, b) for b in self._ends.get(gpu, ()) if not self._between_gpus(b))
         return next(((self.arcs[a, b], self.arcs[b, a]) for a, b in ups), ())
 
     @cached_property
@@ -346,7 +353,7 @@ class NodeReading:
         return route(self.topology, self.gpus[0], other).bandwidth / 1e9
 
     def _between_gpus(self, name: str) -> bool:
-        return name == "NVS" or name in self.gpus
+        return name == "NVS" or name in self.place
 
     def _nic(self, name: str) -> Nic:
         """A NIC with the rate of its link to the network, else the rate of its class."""
@@ -407,11 +414,14 @@ class NodeReading:
         return way_to(before, v) if v in before else []
 
     @cached_property
+    def _ends(self) -> dict[str, list[str]]:
+        """Where links of each node lead, in their order."""
+        return grouped(self.rates)
+
+    @cached_property
     def _edges(self) -> dict[str, list[str]]:
         return grouped(
-            (a, b)
-            for a, b in self.rates
-            if "NVS" not in (a, b) and not (a in self.gpus and b in self.gpus)
+            (a, b) for a, b in self.rates if "NVS" not in (a, b) and not {a, b} <= self.place.keys()
         )
 
     def _kind(self, walk: Sequence[str]) -> int:
@@ -462,6 +472,8 @@ class Facts:
     """The library that the GPUs run: nccl or rccl."""
     aggregates: Callable[[], bool] = field(default=lambda: False, repr=False)
     """Whether switches of the network sum what all nodes send."""
+    exceeds: Callable[[str], bool] = field(default=lambda _: False, repr=False)
+    """Whether some GPUs of a node copy to each other directly over a farther path than this."""
     cache: dict[object, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -553,8 +565,43 @@ def _facts(machine: Topology | Folded, gpus: Sequence[str], settings: Settings) 
         any(node.reduces for nodes in around.values() for node in nodes if node.kind in _SWITCHES),
         (networks or stated or [""])[0] if len(boxes) > 1 else "",
         rules_of(topology.nodes[chosen[0]].model).library,
-        partial(_aggregates, topology, tuple(chosen)),
+        partial(_aggregates, topology, tuple(chosen)), partial(_exceeds, topology, tuple(chosen)),
     )  # fmt: skip
+
+
+def peer_reach(known: Facts, settings: Settings) -> str:
+    """The farthest path over which channels write to peers' memory, as in `Node.peer`, by the
+    settings or by NCCL's own choice, whatever GPUs can; DEFAULT_REACH if no GPU can more.
+
+    Unless it is told, NCCL stays below host bridges, but on AMD's hosts before 2.23 and of two GPUs
+    since; 2.4 to 2.8 within a socket (NVIDIA/nccl src/graph/paths.cc and transport/p2p.cc). RCCL
+    goes as far as GPUs do.
+    """
+    asked, release = settings.reach, settings.release
+    if asked in (OFF, "NV", "PIX") or known.library != "nccl":
+        return asked or DEFAULT_REACH
+    usual = "PXB" if release >= (2, 9) else "PHB"
+    if known.vendor == "AMD" and release >= (2, 9):
+        usual = "SYS" if release < (2, 23) or len(known.boxes[0].gpus) <= _PAIR else usual
+    reach = asked or usual
+    return reach if known.exceeds(reach) else DEFAULT_REACH
+
+
+_PAIR = 2
+
+
+@lru_cache(maxsize=64)
+def _exceeds(topology: Topology, gpus: tuple[str, ...], reach: str) -> bool:
+    """Whether some of these GPUs copies directly to one of its machine over a farther path."""
+    router, nodes = topology.router, topology.nodes
+    if isinstance(router.rule, EqualMachines):
+        gpus = tuple(gpu for gpu in gpus if nodes[gpu].machine == nodes[gpus[0]].machine)
+    # Whoever hangs on an NVSwitch reaches its peers by that.
+    loose = [gpu for gpu in gpus if not any(nodes[link.target].kind == "nvswitch"
+                                            for link in topology.wires_from[gpu])]  # fmt: skip
+    machines = grouped((nodes[gpu].machine, gpu) for gpu in loose).values()
+    pairs = itertools.chain(*(itertools.combinations(each, 2) for each in machines))
+    return any(router.is_peer(a, b) and not router.is_peer(a, b, reach) for a, b in pairs)
 
 
 @lru_cache(maxsize=64)

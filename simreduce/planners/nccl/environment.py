@@ -27,7 +27,7 @@ from simreduce.planners.nccl.constants import (
     version_text,
 )
 from simreduce.planners.nccl.variables import IDLE, NOT_MODELLED, RENAMED
-from simreduce.topology.elements import DEFAULT_REACH, OFF
+from simreduce.topology.elements import OFF
 from simreduce.units import plural
 
 Filter = tuple[tuple[str, frozenset[str]], ...]
@@ -86,11 +86,11 @@ class Settings:
 
     @property
     def reach(self) -> str:
-        """The farthest path over which GPUs copy directly where that is nearer than by default, as
-        in `Node.peer`.
+        """The farthest path over which GPUs copy directly by NCCL_P2P_LEVEL or NCCL_P2P_DISABLE, as
+        in `Node.peer`; "" if neither says so.
         """
         level = "LOC" if self.p2p_disable else self.p2p_level
-        return {"LOC": OFF, "NVL": "NV", "PIX": "PIX"}.get(level, DEFAULT_REACH)
+        return {"LOC": OFF, "NVL": "NV", "NODE": "PHB"}.get(level, level)
 
     @property
     def release(self) -> Version:

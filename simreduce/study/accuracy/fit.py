@@ -19,16 +19,15 @@ from simreduce.computing.arrays import AnyInts, Floats
 from simreduce.engine import Calibration, Rerun
 from simreduce.engine.calibrate import nccl_names, with_values
 from simreduce.engine.calibrate.fit import (
-    COLLECTIVES,
     INLIER,
     VAGUE,
     Fit,
     FreeConstant,
-    NcclTestsLog,
     find_slopes,
     fit_constants,
     weights,
 )
+from simreduce.engine.calibrate.logs import COLLECTIVES, NcclTestsLog
 from simreduce.engine.runtime import NVLS, PROTOCOLS, NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
@@ -314,11 +313,13 @@ def fit_logs(
     found = [faults.attempt(log.name, _cases, log, *asked) or [] for log in logs]
     cases = [case for some in faults.require(found) for case in some]
     base = cases[0].setup.constants.nccl
+    osu = {each.startswith("osu_") for log in logs for each in log.programs}
+    measured = "OSU's tables" if osu == {True} else "logs" if True in osu else "nccl-tests"
     nccl, fit = fit_machine(cases)
     rounded = with_values(nccl, {n: float(f"{v:.4g}") for n, v in fit.values.items()})
     calibration = Calibration(
         path.stem,
-        f"NCCL on {machine.name}, fitted to {units.plural(len(cases), 'row')} of nccl-tests",
+        f"NCCL on {machine.name}, fitted to {units.plural(len(cases), 'row')} of {measured}",
         nccl=rounded,
         provenance={
             "logs": ", ".join(log.name for log in logs),
@@ -364,12 +365,11 @@ def _cases(
     )
     found = []
     for row in sample([row for row in log.rows if row.size], _MOST_ROWS):
-        workload = workload_of(collective, row.size, dtypes.code(row.dtype), shape.n)
+        size = row.size * (shape.n if log.of_one_rank else 1)
+        workload = workload_of(collective, size, dtypes.code(row.dtype), shape.n)
         if workload.elements:
             plan = setup.compile(strategy_for(collective), workload)
-            found.append(
-                FitCase(setup, plan, row.size, row.time, calls, setup.slowest_link, log.name)
-            )
+            found.append(FitCase(setup, plan, size, row.time, calls, setup.slowest_link, log.name))
     if not found:
         raise InputError("has no row with an element for each rank")
     return found

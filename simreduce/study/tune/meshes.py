@@ -43,7 +43,7 @@ from simreduce.training import (
 )
 from simreduce.training.gpus import utilization
 from simreduce.training.interference import Loses
-from simreduce.training.memory import FULL, POLICIES
+from simreduce.training.memory import FULL, OP, POLICIES
 from simreduce.training.mesh import (
     DISTRIBUTED,
     FSDP,
@@ -179,7 +179,7 @@ def _smaller(job: MeshJob, node: int) -> Iterator[tuple[str, MeshJob]]:
     """Changes of a job that need less memory, what costs least first: what a scenario says, and the
     job then. Tensor parallel ranks stay on a `node` of so many GPUs.
     """
-    recomputes = POLICIES[POLICIES.index(job.recompute) + 1 :]
+    recomputes = [FULL] if job.recompute == OP else POLICIES[POLICIES.index(job.recompute) + 1 :]
     known = OPTIMIZERS if job.mesh.pp == 1 else OPTIMIZERS[:2]
     optimizers = known[OPTIMIZERS.index(job.optimizer) + 1 :]
     one = [{"recompute": each} for each in recomputes]
@@ -192,7 +192,7 @@ def _smaller(job: MeshJob, node: int) -> Iterator[tuple[str, MeshJob]]:
     last = found[-1] if found else {}
     mesh, said = job.mesh, f" with {_keys(last)}" if last else ""
     job, shape = replace(job, **last), job.shape
-    while mesh.dp % 2 == 0 and not shape.experts:  # ways of half as many replicas
+    while mesh.dp % (2 * mesh.copies) == 0 and not shape.experts:  # ways of half as many replicas
         tp, pp = 2 * mesh.tp, 2 * mesh.pp
         split = split_evenly(shape.blocks, pp)
         if not (node % tp or shape.heads % tp or max(shape.groups, tp) % tp):

@@ -476,7 +476,7 @@ def _make_row(question: BenchCell, run: Strategy, **found: Any) -> BenchRow:
 
 def _row(question: BenchCell, run: PredictedPlan) -> BenchRow:
     (best, plan, result), setup = run, question.setup
-    seconds = question.calls.seconds(plan, result.timeline, setup.constants.nccl)
+    seconds = question.calls.seconds(plan, result.timeline, setup.constants_of(plan).nccl)
     proved_on, proved, layout = 1, 1.0, setup.layout
     if layout.machines > 1:
         proved_on, wrong = proved_on_few(best, question.workload, layout)

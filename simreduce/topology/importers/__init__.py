@@ -10,7 +10,7 @@ has no place for is lost, and comes back as the importer assumes it:
 
 - of GPUs the model (the first of its compute capability comes back), their memory, `peer`, and
   `gpudirect` but for "off";
-- of CPUs the model and memory; of NICs the model; names of PCIe switches and CPUs;
+- of CPUs the model, of which memory follows; of NICs the model; names of PCIe switches and CPUs;
 - which sockets are joined, and by how many links of what rate: NCCL has a table by vendor and model
   of the CPU, and joins every two. Of Grace it knows the architecture;
 - rates and latencies that differ from the class's (NVLinks to NVSwitches), `routes`, and the
@@ -180,6 +180,7 @@ def _host_of(topology: Topology) -> Host:
     """The CPU that has such links between its sockets, Grace where GPUs hang on C2C; without any
     link, the first of its model's maker, Intel's if that is not stated.
     """
+    lanes = {link.link_class: link.lanes for link in topology.links}
     rates = {link.link_class: link.nominal / link.lanes for link in topology.links}
     model = topology.nodes[topology.hosts[0]].model.lower()
     if "c2c" in rates or "grace" in model:
@@ -187,7 +188,9 @@ def _host_of(topology: Topology) -> Host:
     fit = [host for host in HOSTS if host.link_class in rates]
     usual = host_like("x86_64", AMD if "epyc" in model else INTEL, "")
     below = [host for host in fit if host.rate <= rates[host.link_class]]
-    return max(below, key=lambda host: host.rate, default=usual)
+    return max(
+        below, key=lambda host: (host.rate, host.lanes == lanes[host.link_class]), default=usual
+    )
 
 
 def _pcie(link_class: str) -> tuple[str, str]:

@@ -338,7 +338,7 @@ def _path(name: str, above: Mapping[str, str], faults: Faults) -> tuple[str, ...
 Switches = tuple[str, ...]
 """The switches above a host, the topmost first; equal ones are shared."""
 
-_READERS: tuple[
+READERS: tuple[
     tuple[Callable[[str], bool], Callable[[str, Faults], Mapping[Name, Switches]]], ...
 ] = (
     (is_aws, read_aws),
@@ -360,7 +360,7 @@ def read_hosts(text: str, name: str) -> Mapping[Name, Switches]:
     """
     faults = Faults(name)
     text = text.lstrip("\ufeff")
-    read = next((read for fits, read in _READERS if fits(text)), None)
+    read = next((read for fits, read in READERS if fits(text)), None)
     if read is None:
         raise TopologyError(f"{name}: none of {READ}")
     found = read(text, faults)

@@ -29,14 +29,12 @@ from simreduce.topology.elements import (
     OFF,
     STAGED,
     LinkClass,
-    Node,
     link_classes,
     natural,
     networks,
 )
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.importers.parts import (
-    AMD,
     EFA_LATENCY,
     GENERATIONS,
     MODELS,
@@ -124,9 +122,7 @@ def read_nccl_topology(
             node not in reading.parts.nodes, cpu.place, f"there are two CPUs with numaid {numaid}"
         ):
             continue
-        made_by = "EPYC" if cpu.get("vendor") == AMD else ""
-        made_by = "Grace" if cpu.get("arch") == "arm64" else made_by
-        reading.parts.nodes[node] = Node(node, "cpu", made_by)
+        reading.parts.add(node, "cpu")
         for child in cpu.all("pci"):
             _pci(reading, child, node)
         # How a NIC hangs there is not said: a PCIe port is assumed, as for every device of unknown
@@ -246,6 +242,7 @@ def _sockets(parts: MachineBuilder, cpus: Sequence[Element]) -> None:
     """Link every CPU to every other, as in NCCL."""
     host = host_like(cpus[0].get("arch"), cpus[0].get("vendor"), cpus[0].get("modelid"))
     parts.link_cpus(host.link_class, host.lanes, host.rate)
+    parts.take_cpus_for(host)
     if len(cpus) > 1:
         parts.notes.append(
             f"the CPUs are taken to be joined by {host.lanes} {host.link_class} each"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
+from simreduce import units
 from simreduce.errors import TopologyError, did_you_mean, quote
 from simreduce.files.formats.syntax import Faults
 from simreduce.topology.elements import (
@@ -304,6 +305,14 @@ class MachineBuilder:
         cpus = [node for node in self.nodes.values() if node.kind == "cpu"]
         self.cables += [known.cable(*pair, lanes) for pair in itertools.combinations(cpus, 2)]
 
+    def take_cpus_for(self, host: Host) -> None:
+        """Give every CPU the maker and the memory of a host, and say so."""
+        own = {"model": MAKERS.get(host.vendor, ""), "memory_bandwidth": host.memory}
+        cpus = [node for node in self.nodes.values() if node.kind == "cpu"]
+        self.nodes |= {node.name: replace(node, **own) for node in cpus}
+        rate = units.format_bandwidth(host.memory)
+        self.notes.append(f"the memory of a CPU is taken for {rate}, as of {host.name}")
+
     def note(self, text: str) -> None:
         """A note, unless it is there already."""
         if text not in self.notes:
@@ -318,33 +327,53 @@ class MachineBuilder:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A CPU as NCCL's XML names it, and the links between two such sockets; `rate` is in bytes/s
-    of a lane, 0 for that of the class.
+    """A CPU as NCCL's XML names it, and the links between two such sockets; `memory` is in bytes/s
+    of a socket, `rate` of a lane, 0 for that of the class.
     """
 
+    name: str
     arch: str
     vendor: str
     models: tuple[str, ...]
     link_class: str
     lanes: int
+    memory: float
     rate: float = 0.0
 
 
 INTEL, AMD = "GenuineIntel", "AuthenticAMD"
+MAKERS = {AMD: "EPYC", "ARM": "Grace"}
+"""Models of CPUs of a vendor, where it has one for all."""
 HOSTS = (
-    Host("x86_64", INTEL, ("85",), "upi", 2),
-    Host("x86_64", INTEL, ("79",), "qpi", 2),
-    Host("x86_64", INTEL, ("143",), "upi2", 3),
-    Host("x86_64", INTEL, ("207",), "upi2", 3, 40e9),
-    Host("x86_64", AMD, ("49",), "xgmi", 3),
-    Host("x86_64", AMD, ("17", "144", "2"), "xgmi3", 3),
-    Host("arm64", "ARM", ("0",), "grace_link", 1),
+    Host("Skylake", "x86_64", INTEL, ("85",), "upi", 2, 128e9),
+    Host("Broadwell", "x86_64", INTEL, ("79",), "qpi", 2, 76.8e9),
+    Host("Ice Lake", "x86_64", INTEL, ("106",), "upi", 3, 204.8e9),
+    Host("Sapphire Rapids", "x86_64", INTEL, ("143",), "upi2", 3, 307.2e9),
+    Host("Emerald Rapids", "x86_64", INTEL, ("207",), "upi2", 3, 358.4e9, 40e9),
+    Host("Rome", "x86_64", AMD, ("49",), "xgmi", 3, 204.8e9),
+    Host("Genoa", "x86_64", AMD, ("17", "144", "2"), "xgmi3", 3, 460.8e9),
+    Host("Grace", "arm64", "ARM", ("0",), "grace_link", 1, 512e9),
 )
 """Hosts by vendor and model ids; writers use the first model id of each.
 
 The first host of each vendor also serves for its models that are not here. Intel's serve from their
-model id up to the next one's, as in NCCL: Broadwell, Skylake, Sapphire Rapids, Emerald Rapids.
+model id up to the next one's, as in NCCL. Memory is that of all channels by its maker's product
+page: 6 of DDR4-2666, 4 of DDR4-2400, 8 of DDR4-3200, 8 of DDR5-4800, 8 of DDR5-5600, of AMD 8 of
+DDR4-3200 and 12 of DDR5-4800, and LPDDR5X of Grace.
 """
+USUAL_SOCKETS = {"pcie3": ("upi", 2), "pcie4": ("xgmi", 3), "pcie5": ("upi2", 3)}
+"""Links between sockets by the PCIe generation of their GPUs, where a file does not state them:
+those of Skylake, of EPYC as in a DGX A100, and of Sapphire Rapids as in a DGX H100.
+"""
+
+
+def host_joined_by(link_class: str, lanes: int) -> Host | None:
+    """The host with such links to others, the first of their class if none has so many; None if no
+    host has such links.
+    """
+    alike = [host for host in HOSTS if host.link_class == link_class]
+    exact = [host for host in alike if host.lanes == lanes]
+    return next((host for host in (*exact, *alike)), None)
 
 
 def host_like(arch: str, vendor: str, model: str) -> Host:

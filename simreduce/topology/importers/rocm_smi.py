@@ -77,10 +77,11 @@ def read_rocm_smi(
     text: str,
     name: str,
     model: GpuModel | None = None,
-    socket: tuple[str, int] = ("xgmi3", 3),
+    socket: tuple[str, int] | None = None,
     classes: Mapping[str, LinkClass] | None = None,
 ) -> tuple[Topology, list[str]]:
-    """The machine of what rocm-smi or amd-smi printed, and notes; parameters as of `read_topo_m`.
+    """The machine of what rocm-smi or amd-smi printed, and notes; parameters as of `read_topo_m`,
+    but that sockets are AMD's.
 
     Raises `TopologyError` with every fault.
     """
@@ -102,7 +103,9 @@ def read_rocm_smi(
     table = _as_table(tables, faults)
     faults.raise_any(TopologyError)
     program = "amd-smi topology" if as_json or _RATES in tables.cells else "rocm-smi --showtopo"
-    machine, notes = machine_of(table, name, program, faults, model, socket, classes)
+    machine, notes = machine_of(
+        table, name, program, faults, model, socket or ("xgmi3", 3), classes
+    )
     if table.xgmi and _RATES not in tables.cells:
         notes.append("how many links join a pair is not printed; one is taken")
     return machine, [*notes, "NICs are not printed: add those that the machine has"]

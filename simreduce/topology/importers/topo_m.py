@@ -36,8 +36,10 @@ from simreduce.topology.graph import Topology, build
 from simreduce.topology.importers.parts import (
     MODELS,
     UNKNOWN,
+    USUAL_SOCKETS,
     GpuModel,
     MachineBuilder,
+    host_joined_by,
     without_nvlinks,
 )
 from simreduce.topology.routing import XGMI, is_nvlink, links_name, path_kind
@@ -263,14 +265,14 @@ def read_topo_m(
     text: str,
     name: str,
     model: GpuModel | None = None,
-    socket: tuple[str, int] = ("upi", 2),
+    socket: tuple[str, int] | None = None,
     classes: Mapping[str, LinkClass] | None = None,
 ) -> tuple[Topology, list[str]]:
     """Return the machine of a table, and notes on what was assumed.
 
     `model` gives the figures of the GPUs and their links; `socket` is the class and the number of
-    links between CPUs; `classes` are the classes of links, the shipped ones unless given. Raises
-    `TopologyError` with every fault.
+    links between CPUs, else those usual with the GPUs' PCIe generation; `classes` are the
+    classes of links, the shipped ones unless given. Raises `TopologyError` with every fault.
     """
     faults = Faults(name)
     faults.check(
@@ -289,7 +291,7 @@ def machine_of(
     program: str,
     faults: Faults,
     model: GpuModel | None,
-    socket: tuple[str, int],
+    socket: tuple[str, int] | None,
     classes: Mapping[str, LinkClass] | None,
 ) -> tuple[Topology, list[str]]:
     """The machine that would print a table of a `program`, and notes; see `read_topo_m`."""
@@ -303,7 +305,8 @@ def machine_of(
         parts.notes.append(f"no GPU model is given: {like} {first}, unlimited memory")
     if not model.name and table.xgmi and not model.nvlink.startswith(XGMI):
         model = replace(model, nvlink=_UNKNOWN_AMD.nvlink)
-    _tree(table, parts, model, socket)
+    usual = USUAL_SOCKETS.get(model.pcie.partition("_")[0], ("upi", 2))
+    _tree(table, parts, model, socket or usual)
     _nvlinks(table, parts, model, faults)
     faults.raise_any(TopologyError)
     machine = build(
@@ -483,6 +486,8 @@ def _tree(
                 for i in leaf:
                     parts.link(names[i], below, model.pcie)
     parts.link_cpus(*socket)
+    if host := host_joined_by(*socket):
+        parts.take_cpus_for(host)
     for name, node in list(parts.nodes.items()):
         if node.kind in ("gpu", "pcie_switch"):
             parts.staging(name, model.pcie)

@@ -382,13 +382,15 @@ class Staging:
         self._nodes, self._search, self._path, self._find = search.nodes, search, path, find
         self._to_host = functools.cache(self._find_host)
 
-    def is_staged(self, path: Path) -> bool:
-        """Whether the copy whose direct path is given goes through a host."""
+    def is_staged(self, path: Path, reach: str = DEFAULT_REACH) -> bool:
+        """Whether the copy whose direct path is given goes through a host, if copies go no farther
+        than `reach` directly.
+        """
         source, target = self._nodes[path[0]], self._nodes[path[-1]]
-        if source.peer == target.peer == DEFAULT_REACH:
+        if source.peer == target.peer == reach == DEFAULT_REACH:
             return False  # nothing is too far
         inside = source.kind == target.kind == "gpu" and source.machine == target.machine
-        reach = min(source.peer, target.peer, key=REACHES.index)
+        reach = min(source.peer, target.peer, reach, key=REACHES.index)
         return inside and self._is_beyond(path, reach)
 
     def detour(self, path: Path) -> tuple[Path, list[Link]]:

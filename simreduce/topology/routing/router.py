@@ -32,7 +32,7 @@ import numpy as np
 from simreduce.computing import group_by
 from simreduce.computing.arrays import AnyInts, Bools, Ints, row_starts
 from simreduce.errors import TopologyError, did_you_mean
-from simreduce.topology.elements import natural
+from simreduce.topology.elements import DEFAULT_REACH, natural
 from simreduce.topology.routing import (
     Path,
     PathSearch,
@@ -207,10 +207,12 @@ class Router:
         """The link of a hop from one node to the next."""
         return self._search.wires[source, target]
 
-    def is_peer(self, source: str, target: str) -> bool:
-        """Whether two GPUs copy to each other directly; False too if no path joins them."""
+    def is_peer(self, source: str, target: str, reach: str = DEFAULT_REACH) -> bool:
+        """Whether two GPUs copy to each other directly, over paths up to `reach`; False too if no
+        path joins them.
+        """
         path = self.find_path(source, target)
-        return bool(path) and not self._staging.is_staged(path)
+        return bool(path) and not self._staging.is_staged(path, reach)
 
     @functools.cached_property
     def several(self) -> bool:

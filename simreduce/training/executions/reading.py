@@ -240,7 +240,8 @@ BY_XLA = (
     " NCCL's log of the job (NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL), or Horovod's timeline"
     " of a job under Horovod (HOROVOD_TIMELINE)"
 )
-_TAGGED = re.compile(rb"\s*\[\d+,\d+\]<std(out|err)>")
+_JSON = re.compile(rb"\s*[\[{]\s*[\[{\"\]}]")
+"""How a JSON of ours begins; a launcher's prefix or a stamp may begin with a bracket, too."""
 _PLANES = ("/host:", "/device:")
 """How the planes of an XSpace begin, and the processes of the timeline that is made of it."""
 SUFFIXES = (".json", ".et", ".chakra", ".log", ".gz")
@@ -293,8 +294,8 @@ def _read(path: str, groups: Groups, beside: dict[Path, Groups]) -> Execution:
         )
     if groups:
         raise ExecutionError(f"{path}: says itself which ranks take part; leave out --groups")
-    # A launcher's prefix begins with a bracket, too: [1,0]<stdout>:
-    if content[:4096].lstrip().startswith((b"{", b"[")) and not _TAGGED.match(content):
+    bracket = content[:4096].lstrip().startswith((b"{", b"["))
+    if bracket and (_JSON.match(content) or b"NCCL INFO" not in content):
         return _read_json(path, content)
     if b"NCCL INFO" in content:
         return read(path, content.decode("utf-8", "replace"))

@@ -31,6 +31,8 @@ from simreduce.workload.decoder import Decoder
 
 AXES = TP, CP, EP, DP, PP = ("tp", "cp", "ep", "dp", "pp")
 ETP = "etp"
+COPIES, SHARDS = "dp_replicate", "dp_shard"
+"""torchtitan's words for hybrid shards: copies of what neighbours share, and how many share it."""
 ORDER = "-".join(AXES)
 """Megatron-LM's default order: tensor parallel ranks are neighbours, stages are far apart."""
 REPLICAS_FAR = "tp-cp-ep-pp-dp"
@@ -41,7 +43,8 @@ MOST_WAYS = 1 << 20
 @dataclass(frozen=True, slots=True)
 class Mesh:
     """Ways of each axis. `dp` counts all replicas of what is no expert, so that `ep` divides
-    `dp` x `cp` x `tp` / `etp`.
+    `dp` x `cp` x `tp` / `etp`. Of hybrid shards (HSDP) there are `copies`, each on neighbours of
+    `dp` and `cp`.
     """
 
     tp: int = 1
@@ -50,6 +53,7 @@ class Mesh:
     dp: int = 1
     pp: int = 1
     etp: int = 0
+    copies: int = 1
     order: str = ORDER
 
     @property
@@ -74,6 +78,8 @@ class Mesh:
         shown = [f"{key}={count}" for key, count in ways.items() if count > 1]
         if self.etp and self.etp != self.tp:
             shown.append(f"{ETP}={self.etp}")
+        if self.copies > 1:
+            shown.append(f"{COPIES}={self.copies}")
         return ",".join(shown) or "dp=1"
 
     @property
@@ -87,6 +93,23 @@ class Mesh:
         With `expert`, `dp` are replicas of an expert and `tp` share one.
         """
         return _groups(self._sizes(expert=expert), axes)
+
+    def shards(self, *axes: str, expert: bool = False) -> tuple[tuple[int, ...], ...]:
+        """The ranks that share what replicas of these axes have: one group of each copy."""
+        ways = self.copies
+        return tuple(
+            group[len(group) // ways * i : len(group) // ways * (i + 1)]
+            for group in self.groups(*axes, expert=expert)
+            for i in range(ways)
+        )
+
+    def same_shards(self, *axes: str, expert: bool = False) -> tuple[tuple[int, ...], ...]:
+        """The ranks that hold the same shard, one of each copy."""
+        return tuple(
+            group[i :: len(group) // self.copies]
+            for group in self.groups(*axes, expert=expert)
+            for i in range(len(group) // self.copies)
+        )
 
     def stage_of(self, rank: int) -> int:
         """The place of a rank in its pipeline, from 0."""
@@ -117,7 +140,7 @@ def _groups(
 def read_mesh(text: str, order: str = ORDER) -> Mesh:
     """The mesh of `tp=8,pp=4`, with `dp` 0 if it is not stated. InputError lists every fault."""
     faults, ways = Faults("mesh"), dict[str, int]()
-    known = (*AXES, ETP)
+    known = (*AXES, ETP, COPIES, SHARDS)
     for part in text.split(","):
         key, _, value = (each.strip() for each in part.partition("="))
         if key not in known:
@@ -128,8 +151,15 @@ def read_mesh(text: str, order: str = ORDER) -> Mesh:
             faults.add("", f"{key} must be a whole number from 1 to {MOST_WAYS}, got {value!r}")
         else:
             ways[key] = int(value)
+    copies, shards = ways.pop(COPIES, 1), ways.pop(SHARDS, 0)
+    if shards:
+        faults.check(
+            ways.setdefault(DP, copies * shards) == copies * shards,
+            "",
+            f"{DP} is {COPIES} x {SHARDS}, {copies * shards}; leave it out",
+        )
     faults.raise_any()
-    return Mesh(**{DP: 0, **ways}, order=order)
+    return Mesh(**{DP: 0, **ways}, copies=copies, order=order)
 
 
 def read_order(text: str) -> str:

@@ -2,9 +2,9 @@
 
 Mixed precision as Megatron-LM has it: parameters in 16 bits, gradients of `reduced` bytes, and for
 each parameter a float32 master and two moments (12 bytes). The distributed optimizer shares those
-among the replicas (ZeRO-1), `fsdp` all of it. Activations are those of Korthikanti et al. 2022
-(https://arxiv.org/abs/2205.05198) of all micro batches in flight, and with full recomputation the
-inputs of blocks, with one block that is computed again.
+among the replicas (ZeRO-1), `fsdp` all of it, of hybrid shards among those of a copy. Activations
+are those of Korthikanti et al. 2022 (https://arxiv.org/abs/2205.05198) of all micro batches in
+flight, and with full recomputation the inputs of blocks, with one block that is computed again.
 
 Not counted: buffers of communication beyond the gradients, workspaces, fragments of the allocator.
 """
@@ -17,7 +17,7 @@ from math import ceil
 from typing import NamedTuple
 
 from simreduce.training.gpus import Gpu
-from simreduce.training.memory import FULL, FUSED, NONE
+from simreduce.training.memory import FULL, FUSED, NONE, OP
 from simreduce.training.mesh import DISTRIBUTED, FSDP, MeshJob
 from simreduce.training.mesh.parts import WIDTH
 from simreduce.training.mesh.pipeline import FORWARD, WEIGHTS, Schedule
@@ -98,9 +98,14 @@ def stages_of(job: MeshJob, rank: int) -> list[int]:
 def block_activations(job: MeshJob, block: int) -> float:
     """Bytes that a block keeps of a micro batch on a rank."""
     shape, mesh, rows = job.shape, job.mesh, float(job.tokens)
+    t = mesh.tp if job.sequence_parallel else 1
     if job.recompute == FULL:
-        t = mesh.tp if job.sequence_parallel else 1
         return rows * shape.width * WIDTH / t
+    if job.recompute == OP:  # queries, values, attention and its sums, and of the rest up and down
+        narrow = max(shape.narrow, shape.head * mesh.tp)
+        given = (2 * shape.queries + narrow + shape.inner) / mesh.tp + shape.width * shape.gated
+        given += shape.width * (1 + 2 * (t > 1)) / t  # the input, and what ranks scattered
+        return rows * (given * WIDTH + 4.0 * shape.heads / mesh.tp)
     kept = job.attention != FUSED and job.recompute == NONE
     scores = rows * shape.scores(job.sequence) / mesh.tp if kept else 0.0
     if shape.has_experts(block):
@@ -134,7 +139,7 @@ def stage_activations(job: MeshJob, stage: int) -> float:
 
 def again(job: MeshJob, rank: int) -> float:
     """Bytes of the largest block that is computed again."""
-    if job.recompute != FULL:
+    if job.recompute not in (FULL, OP):
         return 0.0
     plain, blocks = replace(job, recompute=NONE), map(job.blocks, stages_of(job, rank))
     return max((block_activations(plain, b) for stage in blocks for b in stage), default=0.0)
@@ -148,7 +153,8 @@ def held_by_stages(job: MeshJob, schedule: Schedule) -> Iterator[Memory]:
 def held_by(job: MeshJob, schedule: Schedule, rank: int) -> Memory:
     """What a pipeline rank holds; units that are gathered count as parameters."""
     mine = rank_parameters(job, rank)
-    plain, experts = job.mesh.dp * job.mesh.cp, job.mesh.expert_data
+    copies = job.mesh.copies
+    plain, experts = job.mesh.dp * job.mesh.cp // copies, job.mesh.expert_data // copies
     ways = (plain, experts) if job.optimizer in (DISTRIBUTED, FSDP) else (1, 1)
     all_ways = ways if job.optimizer == FSDP else (1, 1)
 

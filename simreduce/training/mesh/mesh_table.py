@@ -29,9 +29,10 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.planners.strategy.compiler import compile_collective
 from simreduce.training.eager import MEGATRON, RENAMED
 from simreduce.training.gpus import Gpu, faster_gpu, gpu_for
-from simreduce.training.memory import ATTENTIONS, FULL, FUSED, NONE, POLICIES
+from simreduce.training.memory import ATTENTIONS, FULL, FUSED, NONE, OP, POLICIES
 from simreduce.training.mesh import (
     ALLTOALL,
+    COPIES,
     DISPATCHES,
     DISTRIBUTED,
     FSDP,
@@ -95,7 +96,8 @@ MESH = Format(
     "A training step on a mesh of tensor, pipeline, context, expert and data parallel ranks: a"
     " `[step]` with a `mesh`.",
     Field("mesh", OneOrMore(LINE), 'Ways of each axis, as `"tp=8,pp=4"`; `dp` is the rest unless'
-          ' stated, and `ep` divides it. Or a list, or `"auto"`: tensor parallel ranks within a'
+          ' stated, and `ep` divides it. `"dp_replicate=2,dp_shard=8"` are hybrid shards (HSDP) of'
+          ' `fsdp`. Or a list, or `"auto"`: tensor parallel ranks within a'
           ' machine, stages, experts of one rank or of all tensor parallel ones, context parallel'
           ' ranks from 8,192 tokens on; unless stated also both orders of Megatron-LM, micro'
           ' batches of 1 to 8, every schedule but `gpipe`, all numbers of stages on a GPU, none or'
@@ -107,8 +109,9 @@ MESH = Format(
     Field("global_batch", whole(1, 10**9), "Sequences of a step.", required=True),
     Field("micro_batch", OneOrMore(whole(1, 10**6)), "Sequences of a micro batch; or a list.",
           default_words="1"),
-    Field("recompute", some_of(POLICIES, "one policy of"), "Activations that backward passes make"
-          " again; or a list.", default_words="`none`"),
+    Field("recompute", some_of((*POLICIES, OP), "one policy of"), "Activations that backward passes"
+          " make again; `op`: all but attention and every other product, as torchtitan does. Or a"
+          " list.", default_words="`none`"),
     Field("attention", choice(ATTENTIONS, "attention"), "`fused` (FlashAttention) or `unfused`.",
           FUSED),
     Field("sequence_parallel", FLAG, "Whether tensor parallel ranks share sequences where they do"
@@ -259,7 +262,7 @@ def _jobs(
     for mesh in dict.fromkeys(meshes):
         pairs = _pipelines(pipe, mesh, shape, auto=auto)
         whole = [FSDP] if auto and mesh.pp == 1 else []
-        optimizers = values["optimizer"] or [DISTRIBUTED, *whole]
+        optimizers = values["optimizer"] or ([DISTRIBUTED, *whole] if mesh.copies == 1 else [FSDP])
         for (schedule, virtual), micro, policy, optimizer in product(
             pairs, micros, policies, optimizers
         ):
@@ -396,6 +399,16 @@ def _job(
         rest = {**rest, "placed": tuple(found.home[stage] for stage in range(stages))}
     if schedule in ONE_STAGE:  # as in Megatron-LM: only interleaved stages send beside compute
         rest = {**rest, "overlap": rest["overlap"] - {P2P}}
+    if rest["recompute"] == OP:
+        known = not (shape.experts or shape.latent or shape.bias) and rest["attention"] == FUSED
+        words = "nobody counted op of experts, biases, latent or unfused attention; full is known"
+        faults.check(known, "recompute", words)
+    if mesh.copies > 1:
+        words = f"is for optimizer = 'fsdp', whose shards it copies; this is {rest['optimizer']}"
+        faults.check(rest["optimizer"] == FSDP, COPIES, words)
+        check_divides(faults, COPIES, mesh.copies, "replicas (dp)", mesh.dp)
+        if shape.experts:
+            check_divides(faults, COPIES, mesh.copies, "replicas of experts", mesh.expert_data)
     faults.check(
         rest["optimizer"] != FSDP or mesh.pp <= 1,
         "optimizer",

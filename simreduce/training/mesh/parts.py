@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simreduce.training.gpus import DROPOUT, GATED, LOSS, NORM, PLAIN, RESIDUAL, Kernels, Times
-from simreduce.training.memory import FULL, FUSED, SELECTIVE
+from simreduce.training.memory import FULL, FUSED, OP, SELECTIVE
 from simreduce.training.mesh import (
     ATTENTION,
     CP,
@@ -466,4 +466,20 @@ class Parts:
             return Times(part.times.forward), calls
         if self.job.recompute == SELECTIVE:
             return Times(part.times.again), ()
+        if self.job.recompute == OP and part.name in ("attention", "feed_forward"):
+            calls = (call for call in part.forward if call.collective in (ALL_GATHER, ALL_REDUCE))
+            return Times(part.times.forward - self._kept_by_op(part.name)), tuple(calls)
         return Times(), ()
+
+    def _kept_by_op(self, name: str) -> float:
+        """Seconds of a forward pass that op by op are not made again: attention and the products of
+        queries and values; of the rest the first and the last of three, or the first of two.
+        """
+        shape, t, rows = self.job.shape, self.job.mesh.tp, self.job.tokens
+        if name == "attention":
+            wide, narrow = shape.queries // t, self._narrow
+            into = self._kernels.linear(rows, shape.width, wide + 2 * narrow).forward
+            core, _ = self._core(shape.crossed / t)
+            return core.forward + into * (wide + narrow) / (wide + 2 * narrow)
+        into, back, _ = self._inner(rows, shape.inner // t)
+        return into.forward / 2 + back.forward if shape.gated else into.forward

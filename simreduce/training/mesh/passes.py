@@ -33,7 +33,7 @@ from simreduce.training.calls import (
 from simreduce.training.executions import BACKWARD as BACKWARD_PHASE, FORWARD as FORWARD_PHASE
 from simreduce.training.gpus import Gpu, Times
 from simreduce.training.interference import Beside, Law, Loses, by_share
-from simreduce.training.memory import ModelRun
+from simreduce.training.memory import FULL, OP, ModelRun
 from simreduce.training.mesh import CP, DP, EP, ETP, NCCL, PP, TP, Mesh, MeshJob
 from simreduce.training.mesh.held import update_seconds
 from simreduce.training.mesh.parts import (
@@ -52,6 +52,8 @@ from simreduce.workload.decoder import Sequences
 from simreduce.workload.loader import load_decoder
 
 REPLICAS, EXPERT_REPLICAS, ENDS = "dp+cp", "edp", "ends"
+SAME_SHARDS, SAME_EXPERT_SHARDS = "dp_replicate", "edp_replicate"
+"""Of hybrid shards, ranks of all copies that hold the same."""
 """Groups that sum gradients: of what is no expert, of experts, and of the embedding at both ends
 of a pipeline."""
 _MOST_OPS = 1 << 19
@@ -127,9 +129,14 @@ class Costs:
 
     def _groups(self, axis: str) -> tuple[Group, ...]:
         if axis == REPLICAS:
-            return self.mesh.groups(DP, CP)
-        if axis in (EP, ETP, EXPERT_REPLICAS):
-            return self.mesh.groups({ETP: TP, EXPERT_REPLICAS: DP}.get(axis, axis), expert=True)
+            return self.mesh.shards(DP, CP)
+        if axis == EXPERT_REPLICAS:
+            return self.mesh.shards(DP, expert=True)
+        if axis in (SAME_SHARDS, SAME_EXPERT_SHARDS):
+            expert = axis == SAME_EXPERT_SHARDS
+            return self.mesh.same_shards(*((DP,) if expert else (DP, CP)), expert=expert)
+        if axis in (EP, ETP):
+            return self.mesh.groups({ETP: TP}.get(axis, axis), expert=True)
         return self.mesh.groups(axis)
 
     def _of(
@@ -337,7 +344,8 @@ class MeshPasses:
             WEIGHTS: times.weights,
         }[kind]
         launched = {FORWARD: 1, BACKWARD: 2, INPUTS: 1, WEIGHTS: 1}[kind]
-        launched += 1 if repeated.forward >= times.forward else 0
+        most = self.job.recompute in (FULL, OP)
+        launched += 1 if repeated.forward and most else 0
         kernels = times.kernels * launched
         own: Sequence[MeshCall] = {FORWARD: part.forward, WEIGHTS: ()}.get(kind, part.backward)
         by = defaultdict[str, float](float, {COMPUTE: computes * self._slowest})

@@ -77,6 +77,8 @@ from simreduce.training.mesh.passes import (
     EXPERT_REPLICAS,
     HOST,
     REPLICAS,
+    SAME_EXPERT_SHARDS,
+    SAME_SHARDS,
     Costs,
     MeshPasses,
     Pass,
@@ -332,11 +334,17 @@ class _Writer:
     def _reduce(self, rank: _Rank, held: Parameters, after: Sequence[int], name: str) -> list[int]:
         """The reductions of gradients, of those that are no experts' first."""
         kind = ALL_REDUCE if self.job.optimizer == REPLICATED else REDUCE_SCATTER
-        return [
-            self._collective(rank, f"{kind} {name}", axis, kind, count * self.job.reduced, after)
-            for axis, count, ways in self._shared(rank, held)
-            if ways > 1
-        ]
+        found = list[int]()
+        for axis, count, ways in self._shared(rank, held):
+            done, nbytes = after, count * self.job.reduced
+            if ways > 1:
+                done = [self._collective(rank, f"{kind} {name}", axis, kind, nbytes, after)]
+            if self.job.mesh.copies > 1:  # of hybrid shards: the copies of a rank's own
+                copies = SAME_SHARDS if axis == REPLICAS else SAME_EXPERT_SHARDS
+                what = f"{ALL_REDUCE} {name}", copies, ALL_REDUCE, -(-nbytes // ways)
+                done = [self._collective(rank, *what, done)]
+            found += done if done is not after else ()
+        return found
 
     def _shared(self, rank: _Rank, held: Parameters) -> Iterator[tuple[str, int, int]]:
         """The parameters of a rank: the axis of their replicas, and how many these are."""

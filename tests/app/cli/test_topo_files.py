@@ -9,6 +9,7 @@ import pytest
 
 from simreduce.topology import load_topology, matrix_text
 from tests.topology.importers.files import BARE_XML, GRAPHS, NCCL_TESTS, P2P_TEST, TOPO_M, XML
+from tests.topology.importers.test_nccl_log import DUMPS
 
 
 def test_p2p_prints_the_matrices_of_the_test(simreduce):
@@ -270,7 +271,9 @@ def test_import_and_export_write_files(simreduce, tmp_path):
             "is what `nvidia-smi topo -p2p` prints, which pairs may copy and not how they are",
         ),
         ("# OSU MPI-CUDA Allreduce Latency Test v7.3\n4  8.12\n", "is a table of OSU's benchmarks"),
-        ("n1:1:2 [0] NCCL INFO === System : maxBw 24.0 ===\n", "NCCL_TOPO_DUMP_FILE"),
+        ("n1:1:2 [0] NCCL INFO NCCL version 2.21.5\n", "NCCL_TOPO_DUMP_FILE"),
+        ("n1:1:2 [0] NCCL INFO === System : maxBw 24.0 ===\n", "no graph of NCCL's in it"),
+        ("SwitchName=s1 Nodes=n[1-2]\n", "is a list of hosts and the switches above them"),
     ],
 )
 def test_what_is_not_read_is_called_by_its_name(simreduce, tmp_path, text, words):
@@ -279,3 +282,14 @@ def test_what_is_not_read_is_called_by_its_name(simreduce, tmp_path, text, words
 
     assert (refused.status, refused.out) == (2, "")
     assert words in refused.err
+
+
+def test_the_graph_in_a_log_of_nccl_is_a_machine(simreduce, tmp_path):
+    log = DUMPS / "dgx-h100x2-2.27.7-system.log"
+    written = tmp_path / "mine.toml"
+    read = simreduce("topo", "import", log, "-o", written)
+
+    assert read.status == 0
+    assert "names no GPU; their NVLinks tell a model with as many, and --gpu names one" in read.err
+    assert simreduce("topo", "check", written).status == simreduce("topo", "check", log).status == 0
+    assert simreduce("topo", "import", log, "--gpu", "H200").out.count('"H200"') == 1

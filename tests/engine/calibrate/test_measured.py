@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from simreduce.engine import NOMINAL
-from simreduce.engine.calibrate.fit import read_nccl_tests, read_p2p_test
+from simreduce.engine.calibrate.logs import (
+    has_rows,
+    read_nccl_logs,
+    read_nccl_tests,
+    read_p2p_test,
+)
 from simreduce.errors import CalibrationError
 from simreduce.report.topo import MATRICES, P2P, ROWS, Copies, p2p_table
 from simreduce.study.tune.sizes import peer_to_peer
@@ -112,3 +119,84 @@ def test_copies_between_gpus_of_nvbandwidth():
     assert written.rows == ((None, 392.10e9), (392.00e9, None))  # rows send
     with pytest.raises(CalibrationError, match="line 10: row 1 must be its number and 2 numbers"):
         read_p2p_test(_NVBANDWIDTH.replace("391.10", "much"), "log")
+
+
+_ROWS = """
+     1048576        262144     float     sum      -1     52.3   20.05   35.09      0     51.9   20.20   35.36      0
+  1073741824     268435456     float     sum      -1   5180.0  207.29  362.75    N/A   5175.0  207.49  363.10    N/A
+"""  # noqa: E501
+_BEFORE_ROOTS = (
+    _ROWS.replace("      -1 ", " ").replace("      0", "  0e+00").replace("N/A", "1e-06")
+)
+_CUT = re.sub(r" +(51|5175)\.[90].*", "", _ROWS)
+
+
+@pytest.mark.parametrize("rows", [_ROWS, _BEFORE_ROOTS, _CUT])
+def test_rows_without_their_heading(rows):
+    """As people paste them: with and without the column of roots, and out of place alone."""
+    assert has_rows(rows)
+    assert [(row.size, row.time, row.busbw) for row in read_nccl_tests(rows, "log")] == [
+        (1 << 20, pytest.approx(52.3e-6), 35.09e9), (1 << 30, pytest.approx(5180e-6), 362.75e9),
+    ]  # fmt: skip
+    assert {row.collective for log in read_nccl_logs(rows, "log") for row in log.rows} == {""}
+
+
+def test_rows_without_their_heading_still_say_what_is_wrong():
+    with pytest.raises(CalibrationError, match="line 2: '3' wrong elements"):
+        read_nccl_tests(_ROWS.replace("35.09      0", "35.09      3"), "log")
+
+
+_OSU = """
+# OSU MPI-CUDA Allreduce Latency Test v7.3
+# Datatype: MPI_FLOAT.
+# Size       Avg Latency(us)
+4                       8.12
+67108864            18322.11
+"""
+_OSU_FULL = """[1,0]<stdout>:# OSU NCCL-CUDA Allgather Latency Test v7.5
+[1,0]<stdout>:# Size       Avg Latency(us)   Min Latency(us)   Max Latency(us)  Iterations
+[1,0]<stdout>:1024                 36.08             29.29             44.85        1000
+[1,0]<stdout>:67108864       node1:40:40 [0] NCCL INFO
+0: # OSU MPI-ROCM Reduce_scatter Latency Test v5.6.3
+0: # Size          Avg Latency(ms)
+0: 1048576         0.09133
+"""
+
+
+def test_a_table_of_osu():
+    said = []
+    [log] = read_nccl_logs(_OSU, "log", said.append)
+
+    assert (log.collective, log.iterations, log.of_one_rank) == ("all_reduce", 1, False)
+    assert [(row.size, row.time) for row in log.rows] == [
+        (4, pytest.approx(8.12e-6)), (64 << 20, pytest.approx(18322.11e-6)),
+    ]  # fmt: skip
+    assert said == ["log: is of MPI, whose times NCCL's constants are fitted to"]
+
+
+def test_tables_of_osu_with_all_columns_and_prefixes():
+    """Of an all-gather, OSU prints what one rank gives."""
+    said = []
+    gather, scatter = read_nccl_logs(_OSU_FULL, "log", said.append)
+
+    assert (gather.collective, gather.of_one_rank) == ("all_gather", True)
+    assert [(row.size, row.time) for row in gather.rows] == [(1024, pytest.approx(36.08e-6))]
+    assert (scatter.collective, scatter.of_one_rank) == ("reduce_scatter", False)
+    assert [row.time for row in scatter.rows] == [pytest.approx(91.33e-6)]
+    assert said[0].startswith("log: line 4 is torn and left out: '67108864")
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (_OSU.replace("-CUDA", ""), "line 2: is of the memory of hosts; bring what it prints"),
+        (_OSU.replace("Allreduce Latency", "Bandwidth"), "line 2: '# OSU MPI-CUDA Bandwidth Test'"),
+        (_OSU.replace("Allreduce", "Non-blocking Allreduce"), "no collective that is known"),
+        (_OSU.replace("Latency(us)", "(MB/s)"), "line 4: has no column of latencies"),
+        (_OSU.replace("8.12", "0.00"), "line 5: a time of 0.00"),
+        (_OSU.partition("4  ")[0], "no line of OSU's tables in it"),
+    ],
+)
+def test_faults_of_tables_of_osu(text, fault):
+    with pytest.raises(CalibrationError, match=fault):
+        read_nccl_logs(text, "log")

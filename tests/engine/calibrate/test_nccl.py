@@ -19,7 +19,7 @@ from simreduce.engine.calibrate import (
     to_toml,
     with_values,
 )
-from simreduce.engine.calibrate.fit import read_launch, read_nccl_log, read_nccl_logs
+from simreduce.engine.calibrate.logs import read_launch, read_nccl_log, read_nccl_logs
 from simreduce.engine.runtime import NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.errors import CalibrationError
@@ -252,7 +252,19 @@ def test_programs_without_a_name_here_are_not_taken_for_the_one_before():
 
 
 @pytest.mark.parametrize(
-    "stamp", ["2026-11-30T10:01:02.123Z ", "2026-11-30 10:01:02,123 ", "Nov 30 10:01:02 node1 "]
+    "stamp",
+    [
+        "2026-11-30T10:01:02.123Z ",
+        "2026-11-30 10:01:02,123 ",
+        "Nov 30 10:01:02 node1 ",
+        "Mon Nov 30 10:01:02 2026<stdout>:",
+        "2026-11-30T10:01:02.123456789Z stdout F ",
+        "nccl-1  | ",
+        "\x1b[36mnccl-1  |\x1b[0m ",
+        "[pod/nccl-launcher-abc12/nccl] ",
+        "[default0]:",
+        "[prterun-node1-77@1,0]<stdout>: ",
+    ],
 )
 def test_time_stamps_before_lines_are_left_out(stamp):
     text = _CHECKED.format("all_reduce", 64, 16, "sum", 0, 0)

@@ -18,7 +18,7 @@ import time
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from simreduce.engine.calibrate.fit import read_nccl_tests, read_p2p_test
+from simreduce.engine.calibrate.logs import read_nccl_tests, read_p2p_test
 from simreduce.errors import CalibrationError, TopologyError
 from simreduce.files import data_dir
 from simreduce.topology import load_topology, matrix_text

@@ -326,11 +326,10 @@ def test_links_that_lead_nowhere_are_left_out_and_told():
     box, notes = read_nccl_topology(away, "x.xml")
 
     assert not any(k.link_class.startswith("nvlink") for k in box.links)
-    assert (
-        notes[0]
-        == "line 2: 2 NVLinks of gpu0 are left out, to '0000:99:00.0', which is not in the file"
-    )
-    assert notes[1] == "line 3: 1 NVLinks of gpu1 are left out, to itself"
+    assert notes[-2:] == [
+        "line 2: 2 NVLinks of gpu0 are left out, to '0000:99:00.0', which is not in the file",
+        "line 3: 1 NVLinks of gpu1 are left out, to itself",
+    ]
 
 
 def test_gpus_on_nvlinks_of_their_cpu():

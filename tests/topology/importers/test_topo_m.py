@@ -123,7 +123,8 @@ def test_a_table_that_no_machine_prints_is_told():
     _, notes = read_topo_m(table, "t", model_named("V100"))
 
     assert notes == [
-        "no machine prints this table: nic0 is SYS to GPU1, but by the others it would be PIX"
+        "the memory of a CPU is taken for 128 GB/s, as of Skylake",
+        "no machine prints this table: nic0 is SYS to GPU1, but by the others it would be PIX",
     ]
     for text in (TOPO_M, CUBE_MESH, SWITCHED):
         assert not any(

@@ -50,6 +50,13 @@ def test_a_line_of_a_real_log(tmp_path):
     assert ("all_reduce", 4 * 18816, ()) == (node.collective, node.nbytes, node.group)
 
 
+@pytest.mark.parametrize("before", ["[1,2]<stdout>:", "[2026-11-30 10:01:02] ", "[rank2]: "])
+def test_brackets_before_lines_are_no_json(tmp_path, before):
+    prefixed = "".join(f"{before}{line}\n" for line in REAL.splitlines())
+
+    assert _read(tmp_path, prefixed) == _read(tmp_path, REAL)
+
+
 def test_rccl_says_the_rank(tmp_path):
     """At the end of its line."""
     assert [170] == list(_read(tmp_path, RCCL).nodes)

@@ -157,6 +157,29 @@ def test_what_replicas_share():
         assert (2 * share + gathered, 2 * share + whole, 12 * share) == _kept(everything)
 
 
+@pytest.mark.parametrize(
+    ("tp", "more", "expected"),
+    [
+        # The input; q, v, what attention gives with a float a head; w1's and w2's results.
+        (1, {}, 2 * (H + H + H // 2 + H + 96 + H) + 4 * A),
+        # With ranks that share sequences also both sums that are scattered; w2's result is whole.
+        (2, {"sequence_parallel": True},
+         2 * (H // 2 + (H + H // 2 + H + 96) // 2 + H + 2 * H // 2) + 4 * A // 2),
+    ],
+)  # fmt: skip
+def test_op_by_op_keeps_what_products_gave(tp, more, expected):
+    """torchtitan's rule, of a gated block with half as many keys and values as queries."""
+    work = job(Mesh(tp=tp), LLAMA, recompute="op", attention="fused", **more)
+
+    assert S * B * expected == block_activations(work, 0)
+
+
+def test_each_copy_of_hybrid_shards_holds_what_it_would_alone():
+    hybrid = _held(job(Mesh(dp=8, copies=2), optimizer="fsdp"))
+
+    assert hybrid == _held(job(Mesh(dp=4), optimizer="fsdp"))
+
+
 def test_experts_are_on_their_ranks():
     """With ep=4 of 8 each rank has two, whose states a replica shares with one other."""
     work = job(Mesh(ep=4, dp=8), EXPERTS, optimizer="distributed")

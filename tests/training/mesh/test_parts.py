@@ -176,6 +176,23 @@ def test_fsdp_gathers_for_each_pass_and_reduces_after_backward():
     assert found["dp+cp", "all_gather"] == pytest.approx(3 * 2 * 2 * count / 4, abs=3 * 2 * 8)
 
 
+@pytest.mark.parametrize(("text", "mesh"), [(GPT, Mesh(dp=8, copies=2)),
+                                            (EXPERTS, Mesh(dp=8, ep=2, copies=2))])  # fmt: skip
+def test_hybrid_shards_are_summed_over_their_copies(text, mesh):
+    """A rank of four sums a quarter of the gradients with the other copy, in the dtype in which it
+    reduced them; of experts half, as two ranks of a copy share them.
+    """
+    work = job(mesh, text, optimizer="fsdp", micros=3)
+    plain, experts = rank_parameters(work, 0)
+    found = _moved(work, 0)
+
+    assert 3 * 4 * plain == found["dp+cp", "reduce_scatter"]
+    assert found["dp_replicate", "all_reduce"] == pytest.approx(3 * plain, abs=3 * 16)
+    assert found["dp+cp", "all_gather"] == pytest.approx(3 * 2 * 2 * plain / 4, abs=3 * 2 * 16)
+    if experts:
+        assert found["edp_replicate", "all_reduce"] == pytest.approx(3 * 4 * experts / 2, abs=48)
+
+
 def test_backward_hides_a_gather_and_a_sum():
     """Of sequence parallel ranks, behind both gradients of the first product, as Megatron-LM does.
 

@@ -304,6 +304,23 @@ def test_uneven_stages():
             ["optimizer: fsdp with pp is not simulated; distributed is"],
         ),
         (
+            {"mesh": "dp=8", "recompute": "op", "optimizer": "distributed"},
+            EXPERTS,
+            [("recompute: nobody counted op of experts, biases, latent or unfused attention; "
+              "full is known")],
+        ),
+        (
+            {"mesh": "dp_replicate=2", "optimizer": "distributed"},
+            GPT,
+            [("dp_replicate: is for optimizer = 'fsdp', whose shards it copies; "
+              "this is distributed")],
+        ),
+        (
+            {"mesh": "dp_replicate=3", "optimizer": "fsdp"},
+            GPT,
+            ["dp_replicate: 3 ways do not share 8 replicas (dp) evenly; 2 or 4 do"],
+        ),
+        (
             {"mesh": "pp=2", "pipeline": {"schedule": "zbv"}},
             GPT,
             ["schedule: zbv has two stages on a GPU: virtual = 2"],
@@ -354,7 +371,7 @@ def test_unknown_keys_have_a_nearest():
         "file: step.order: must have each of tp, cp, ep, dp, pp once, such as tp-cp-ep-dp-pp",
         "file: step.micro_batch: must be a whole number from 1 to 1000000, got 0",
         (
-            "file: step.recompute: must be one of none, selective, full, got 'selectiv' "
+            "file: step.recompute: must be one of none, selective, full, op, got 'selectiv' "
             "(did you mean 'selective'?)"
         ),
         (

@@ -69,6 +69,20 @@ def test_the_example_of_megatron():
     assert tuple((i, i + 4, i + 8, i + 12) for i in range(4)) == mesh.groups("pp")
 
 
+@pytest.mark.parametrize(
+    "text", ["dp_replicate=2,dp_shard=4,tp=2", "dp=8,dp_replicate=2,tp=2", "dp_replicate=2,tp=2"]
+)
+def test_hybrid_shards_are_neighbours_and_their_copies_far_apart(text):
+    """As torchtitan lays ranks: copies outside, then shards, then tensor parallel ranks."""
+    mesh = fill(read_mesh(text), 16)
+
+    assert ((0, 2, 4, 6), (8, 10, 12, 14)) == mesh.shards("dp", "cp")[:2]
+    assert ((0, 8), (2, 10), (4, 12), (6, 14)) == mesh.same_shards("dp", "cp")[:4]
+    assert mesh == read_mesh(mesh.text)
+    with pytest.raises(InputError, match="dp is dp_replicate x dp_shard, 8; leave it out"):
+        read_mesh("dp_replicate=2,dp_shard=4,dp=4")
+
+
 def test_an_order_says_who_are_neighbours():
     """With stages first, a pipeline is within a machine, and tensor parallel ranks are apart."""
     mesh = Mesh(tp=2, dp=2, pp=2, order="pp-tp-cp-ep-dp")
@@ -115,7 +129,7 @@ def test_every_fault_of_a_mesh_at_once():
         "mesh: pp must be a whole number from 1 to 1048576, got '0'",
         "mesh: tp must be a whole number from 1 to 1048576, got 'x'",
         "mesh: dp is given twice",
-        "mesh: unknown axis 'quux'; known are tp, cp, ep, dp, pp, etp",
+        "mesh: unknown axis 'quux'; known are tp, cp, ep, dp, pp, etp, dp_replicate, dp_shard",
     ) == caught.value.problems
 
 

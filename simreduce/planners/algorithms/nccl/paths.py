@@ -23,8 +23,8 @@ nothing. In a chain, a tree or a switch the first piece has to arrive before the
 p pieces for s slices over h hops the time is up to (h - 1)(1/p - 1/s) of the whole too long. Trees
 and switches therefore send NCCL's own chunks, unless these are very many.
 
-NCCL lets 8 steps be under way on a connection. At its own buffer sizes that never binds: even 8
-steps of LL, 256 KiB, are more than a channel moves in the two latencies of a network.
+NCCL lets 8 steps be under way on a connection, which binds over long links only: the engine knows
+(`limit_by_windows`).
 
 A plan may hold a *part* of a collective: what the channels of one way round the GPUs carry. By
 itself it is no collective and proves nothing. Where ways are alike, one of them takes as long as

@@ -10,7 +10,7 @@ import numpy as np
 from simreduce.computing.arrays import Ints
 from simreduce.errors import NotFoldable, StrategyError
 from simreduce.plan import Executor, PlanBuilder, Values
-from simreduce.plan.ops import merged_channel
+from simreduce.plan.ops import JOINED, merged_channel
 from simreduce.planners.algorithms.direct import add_up
 from simreduce.planners.algorithms.nccl.paths import Lane, chunk_count, halve, lanes, nbytes, ways
 from simreduce.planners.algorithms.trees import Tree, down, up
@@ -84,7 +84,7 @@ def _across(b: PlanBuilder, sums: Values, channels: int) -> Values:
     """By head, piece and machine: the sum over all machines, half by each tree of `channels`."""
     machines, made = sums.shape[2], []
     for i, order in enumerate((np.arange(machines), second_tree(machines))):
-        tree, channel = Tree(parents(machines), order), merged_channel(4 + i, channels)
+        tree, channel = Tree(parents(machines), order), merged_channel(4 + i, channels) + JOINED
         total = up(b, sums.cut(2)[:, :, order, i], tree, channel)
         made.append(down(b, total, tree, channel)[:, :, np.argsort(order)])
     return b.joins(Values.stack(made, axis=3))

@@ -1,0 +1,89 @@
+"""The graph in NCCL's log: what NCCL's library (2.18.3, 2.27.7) printed for shipped machines is
+read as the same machines.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import networkx as nx
+import pytest
+
+from simreduce.errors import TopologyError
+from simreduce.topology import Topology, load_topology
+from simreduce.topology.importers import to_nccl_xml
+from simreduce.topology.importers.nccl_log import to_xml
+from simreduce.topology.importers.nccl_xml import read_nccl_topology
+
+DUMPS = Path(__file__).parent / "dumps"
+FOUR = """n1:100:160 [0] NCCL INFO NCCL version 2.21.5+cuda12.4
+n1:100:160 [0] NCCL INFO === System : maxBw 24.0 totalBw 24.0 ===
+n1:100:160 [0] NCCL INFO CPU/0-0 (1/1/2)
+n1:101:161 [1] NCCL INFO === System : maxBw 24.0 totalBw 24.0 ===
+n1:100:160 [0] NCCL INFO + PCI[24.0] - PCI/0-4b000 (1000c0101000100b)
+n1:100:160 [0] NCCL INFO               + PCI[12.0] - GPU/0-4e000 (8)
+n1:100:160 [0] NCCL INFO               + PCI[6.0] - GPU/0-4f000 (9)
+n1:101:161 [1] NCCL INFO CPU/0-0 (1/1/2)
+n1:100:160 [0] NCCL INFO + SYS[10.0] - CPU/0-1
+n1:100:160 [0] NCCL INFO CPU/0-1 (1/1/2)
+n1:100:160 [0] NCCL INFO + PCI[24.0] - PCI/0-ca000 (1000c0101000100b)
+n1:100:160 [0] NCCL INFO               + PCI[24.0] - GPU/0-ce000 (10)
+n1:100:160 [0] NCCL INFO               + PCI[24.0] - GPU/0-cf000 (11)
+n1:100:160 [0] NCCL INFO + SYS[10.0] - CPU/0-0
+n1:100:160 [0] NCCL INFO ==========================================
+n1:100:160 [0] NCCL INFO Pattern 4, crossNic 0, nChannels 1, bw 10.000000/10.000000, type SYS/PIX
+"""
+
+
+def graph(machine: Topology, *, ports: bool) -> nx.MultiGraph:
+    found = nx.MultiGraph()
+    for node in machine.nodes.values():
+        name = node.name if node.kind in ("gpu", "cpu") else ""
+        what = node.kind, name, node.model, ports and node.network
+        found.add_node(node.name, what=what)
+    for link in machine.links[::2]:
+        figures = link.link_class, link.lanes, link.nominal, link.bandwidth, link.latency
+        found.add_edge(link.source, link.target, key=figures)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("dump", "machine", "ports"),
+    [
+        ("dgx-h100x2-2.27.7", "dgx-h100", True),
+        ("dgx-a100x2-2.18.3", "dgx-a100", True),
+        ("alps-2.27.7", "alps", False),  # one node: ports of NICs are not printed
+    ],
+)
+def test_what_the_library_prints_is_the_machine_that_it_was_asked_for(dump, machine, ports):
+    text = (DUMPS / f"{dump}-system.log").read_text("utf-8")
+    read, _ = read_nccl_topology(to_xml(text, dump), dump)
+    known, _ = read_nccl_topology(to_nccl_xml(load_topology(machine)), machine)
+
+    assert nx.is_isomorphic(
+        graph(read, ports=ports),
+        graph(known, ports=ports),
+        lambda a, b: a == b,
+        lambda a, b: sorted(a) == sorted(b),
+    )
+
+
+def test_a_graph_of_two_sockets_amid_other_lines():
+    """Ranks of a second node, lines of another rank between, and narrower links."""
+    machine, _ = read_nccl_topology(to_xml(FOUR, "log"), "log")
+
+    wires = {
+        (link.source, link.target): (link.link_class, link.lanes)
+        for link in machine.links
+        if not link.is_toll
+    }
+    assert list(machine.devices) == ["gpu0", "gpu1", "gpu2", "gpu3"]
+    assert wires["gpu0", "plx0"] == ("pcie3_x16", 1)
+    assert wires["gpu1", "plx0"] == ("pcie3_x8", 1)
+    assert wires["gpu2", "plx1"] == wires["plx0", "cpu0"] == ("pcie4_x16", 1)
+    assert wires["cpu0", "cpu1"] == ("upi", 2)
+
+
+def test_a_log_without_its_graph():
+    with pytest.raises(TopologyError, match="log: no graph of NCCL's in it; record with"):
+        to_xml("n1:1:1 [0] NCCL INFO === System : maxBw 24.0 totalBw 24.0 ===\n", "log")
