@@ -100,6 +100,7 @@ from simreduce.study.accuracy.mesh import (
     scale_weakly,
 )
 from simreduce.study.accuracy.one_gpu import SOURCES as PASS_SOURCES, predict_passes
+from simreduce.study.accuracy.step_errors import covered
 from simreduce.version import __version__
 
 Lines = Callable[[AccuracyComparison[Any]], Iterable[str]]
@@ -172,7 +173,7 @@ def _signed_error(about: str, digits: int = 1) -> Key:
 def _titles(found: AccuracyComparison[Any], publications: Mapping[str, Any]) -> list[str]:
     """What each publication is."""
     names = dict.fromkeys(point.of.set for point in found.points)
-    return [f"{name}: {publications[name].title}" for name in names]
+    return [f"{name}: {publications[name].title}" for name in names if name in publications]
 
 
 _SHARDED = Record(
@@ -561,6 +562,8 @@ _STEP_GROUP = Record(
     Key("model", TEXT, "The model, or `all`.", column=Column("model", left=True)),
     Key("steps", COUNT, "Published steps.", "steps.count", column=Column("steps")),
     *_figures("steps", _MEDIAN, _P90, _BIAS),
+    Key("inside", RATIO, "The part of steps inside 80 % intervals that leave out the model.",
+        lambda group: covered(group.steps.points), column=Column("inside", show=percent(0))),
     Key("choices", COUNT, f"Groups of {LEAST_CHOICES} meshes or more with equal GPUs and batch.",
         lambda group: len(group.choices), column=Column("choices")),
     Key("order", or_null(RATIO),

@@ -25,6 +25,7 @@ from simreduce.report.explain import EXPLAIN
 from simreduce.report.jobs import BESIDE, PLACEMENT, REPLAY
 from simreduce.report.ranking import RUN, TUNE
 from simreduce.report.replicas import REPLICAS
+from simreduce.report.step_fit import FITTED_STEP
 from simreduce.report.steps import MESHES, STEP, TUNED_MESHES
 from simreduce.report.sweeps import COMPARE, COMPARED_ORDERS
 from simreduce.report.topo import NCCL
@@ -76,7 +77,7 @@ def outputs() -> dict[str, Output]:
         COMPARED_ORDERS, REPLAY, NCCL, ranking.VERIFY, ranking.FILES,
         topo.LIST, topo.SHOW, topo.CHECK, topo.P2P, topo.RINGS, topo.TREES,
         topo.GRAPHS, topo.MATRICES, topo.ROWS,
-        BESIDE, accuracy.FITTED, *(chapter.document for chapter in accuracy.CHAPTERS),
+        BESIDE, accuracy.FITTED, FITTED_STEP, *(chapter.document for chapter in accuracy.CHAPTERS),
     ]  # fmt: skip
     for place in _OF_DEVICES:
         module, _, name = place.partition(":")

@@ -23,6 +23,7 @@ from functools import lru_cache
 from math import ceil, isfinite
 from pathlib import Path
 from statistics import NormalDist
+from typing import Any
 
 from simreduce import units
 from simreduce.computing import group_by, once
@@ -88,6 +89,8 @@ COMPUTE = Format(
     Field("spread", SPREAD, "The standard deviation of GPUs' speeds, as a part: all wait for the"
           " slowest, the more of them the slower."),
     Field("handover", DURATION, "Time between two passes besides their kernels."),
+    Field("measured", LINE, "The stack (`kernels` of a `[step]`) by which a step ran that constants"
+          " are fitted to, as `simreduce calibrate step` writes it."),
     Field("step", DURATION, "Time of a step besides its passes, collectives and the optimizer."),
 )  # fmt: skip
 
@@ -134,6 +137,7 @@ class Gpu:
     flash: bool = True
     flops_tf32: float = 0.0
     flops32: float = 0.0
+    measured: str = ""
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     slowed: Slowdown = ALONE
 
@@ -189,7 +193,7 @@ def _gpu(
     return Gpu(
         title, flops * 1e12, flops8 * 1e12, terabytes * 1e12, units, bf16=ampere, flash=ampere,
         sources=sources, clusters=clusters, flops_tf32=tf32 * 1e12, flops32=fp32 * 1e12,
-        slowed=ALONE, **values,
+        slowed=ALONE, **dict[str, Any](values),
     )  # fmt: skip
 
 

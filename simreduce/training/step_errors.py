@@ -12,21 +12,26 @@ GPUs lends its constants is chance, so those errors count with either sign. Wher
 the logarithms of the ends add up as independent errors do.
 
 Two meshes of a model, a GPU and a stack err together: `apart` has by what factor predictions of
-two have to differ. `python -m simreduce.study.accuracy.step_errors` writes the errors.
+two have to differ. So do all steps of a site: where constants are fitted to one of them, another
+one is off by as much as published errors of a site differ, whose bias is gone and whose noise is
+that of two.
+
+`python -m simreduce.study.accuracy.step_errors` writes the errors.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import cache, lru_cache
 from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 
-from simreduce.engine.calibrate.intervals import SURE, ends_of
+from simreduce.computing import grouped
+from simreduce.engine.calibrate.intervals import SURE, ends_of, weighted_quantile
 from simreduce.files.published import shipped_rows
 from simreduce.training.gpus import Gpu
 
@@ -58,17 +63,21 @@ class StepErrors(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A step to be sure of: its GPU, whether constants are `lent` to that, and its stack."""
+    """A step to be sure of: its GPU, whether constants are `lent` to that, and its stack.
+
+    With `measured`, constants are fitted to a step of that GPU by that stack.
+    """
 
     gpu: str
     lent: bool
     stack: str
     experts: bool = False
+    measured: bool = False
 
 
 def ask(gpu: Gpu, stack: str, bits: int = 16, *, experts: bool = False) -> Asked:
     """What is asked of a step with products of so many bits on a GPU."""
-    return Asked(gpu.title, bool(gpu.lent(bits)), stack, experts)
+    return Asked(gpu.title, bool(gpu.lent(bits)), stack, experts, gpu.measured == stack)
 
 
 class StepInterval(NamedTuple):
@@ -98,6 +107,9 @@ def published_step_errors() -> tuple[StepErrors, ...]:
 @lru_cache(maxsize=256)
 def step_interval(asked: Asked, without: frozenset[str] = frozenset()) -> StepInterval:
     """The 80 % interval of a step, from errors without these sets, families, GPUs and stacks."""
+    if asked.measured:
+        within = _pairs(lambda row: row.set, without)
+        return StepInterval(1 / within, within)
     rows = [row for row in published_step_errors() if not row.of(without)]
     strange = not any(row.stack == asked.stack for row in rows if row.lacks != BY_STACK)
     sides = [_ends(asked, rows, BY_GPU if asked.lent else KNOWN)]
@@ -136,14 +148,19 @@ def apart(without: frozenset[str] = frozenset()) -> float:
     """By what factor predictions of two meshes differ at least, where with 80 % the one that is
     predicted to be faster is: of a model on a GPU by a stack.
 
-    Of published meshes with equal GPUs and batch, by families that count once each.
+    Of published meshes with equal GPUs and batch.
     """
-    found = list[tuple[float, float]]()
-    for row in published_step_errors():
-        if row.lacks == KNOWN and not row.of(without):
-            pairs = [abs(a - b) for a, b in combinations(row.errors, 2)]
-            found += [(pair, 1 / len(pairs)) for pair in pairs]
-    values, weights = map(np.array, zip(*found, strict=True))
-    order = np.argsort(values, kind="stable")
-    place = np.cumsum(weights[order]) - weights[order] / 2
-    return math.exp(float(np.interp(SURE * weights.sum(), place, values[order])))
+    return _pairs(id, without)
+
+
+def _pairs(alike: Callable[[StepErrors], object], without: frozenset[str]) -> float:
+    """The factor within which 80 % of pairs of errors that are alike differ; those of each kind
+    count once.
+    """
+    rows = (r for r in published_step_errors() if r.lacks == KNOWN and not r.of(without))
+    groups = grouped((alike(row), error) for row in rows for error in row.errors)
+    found = [[abs(a - b) for a, b in combinations(each, 2)] for each in groups.values() if each[1:]]
+    values = np.array([pair for pairs in found for pair in pairs])
+    weights = np.array([1 / len(pairs) for pairs in found for _ in pairs])
+    part = 1 - (1 - SURE) * (1 - 1 / len(found))  # few kinds say less of the next one
+    return math.exp(weighted_quantile(values, weights, part))

@@ -10,7 +10,7 @@ Constants of links and of GPUs' ops apply everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -20,7 +20,7 @@ from typing import Any
 import click
 
 from simreduce.app.cli import command
-from simreduce.app.cli.accuracy import calibrate_from_logs
+from simreduce.app.cli.accuracy import calibrate_from_logs, calibrate_from_step
 from simreduce.app.cli.reply import Reply, interruptible, report_options, say
 from simreduce.app.cli.setups import (
     details_option,
@@ -55,10 +55,12 @@ from simreduce_validate.running.computer import Computer
 
 _WITH_SAMPLES = ("topology", "from_samples", "name", "out", "details", "wide", "as_json")
 """Parameters of the command that have a use where samples are read."""
+_WITH_STEP = ("topology", "scenario", "out", "wide", "as_json")
+"""Those that have one where a training step is read."""
 
 
 @command(examples="simreduce calibrate switch:2 --backend inproc")
-@click.argument("topology", nargs=-1, metavar="[TOPOLOGY | LOG...]")
+@click.argument("topology", nargs=-1, metavar="[TOPOLOGY | LOG... | step LOG]")
 @click.option(
     "--from-nccl-tests",
     is_flag=True,
@@ -82,6 +84,12 @@ _WITH_SAMPLES = ("topology", "from_samples", "name", "out", "details", "wide", "
     default=None,
     metavar="NAME",
     help="With --from-nccl-tests: the collective of logs that do not say it.",
+)
+@click.option(
+    "--scenario",
+    default=None,
+    metavar="FILE",
+    help="With step LOG: the scenario whose first mesh was measured.",
 )
 @gpus_options
 @device_options
@@ -119,6 +127,7 @@ def calibrate(
     from_samples: bool,
     machine: str | None,
     collective: str | None,
+    scenario: str | None,
     ngpus: int | None,
     gpus: str | None,
     name: str | None,
@@ -145,9 +154,23 @@ def calibrate(
     of a calibration, then its .held-out.jsonl or files of simreduce validate --out:
 
         simreduce calibrate --from-samples gpu.fit.jsonl gpu.held-out.jsonl --name mine
+
+    With step, LOG is that of a training run on the first mesh of --scenario, of Megatron-LM, NeMo,
+    torchtitan, Lightning or Hugging Face's Trainer, or a CSV of seconds,tokens. The rate of
+    products, or the host's time, is fitted to its step, and the GPU kept in --out, gpu.toml unless
+    named:
+
+        simreduce calibrate step train.log --scenario mine.toml
     """
+    if topology[:1] == ("step",):
+        _refuse_others(faults, _WITH_STEP, "calibrate step reads a log, and no device is used")
+        if len(topology) != 2:
+            raise click.UsageError("calibrate step LOG --scenario FILE: name one log")
+        return calibrate_from_step(faults, topology[1], scenario, out)
+    if scenario is not None:
+        raise click.UsageError("--scenario: calibrate step LOG --scenario FILE")
     if from_samples:
-        _refuse_others(faults)
+        _refuse_others(faults, _WITH_SAMPLES, "--from-samples reads files, and all is there")
     if from_nccl_tests:
         path = _read_path(name, out, "nccl")
         _make_room(path)
@@ -197,12 +220,10 @@ def calibrate(
     return _keep(session, chosen, devices, about, path, details=details)
 
 
-def _refuse_others(faults: Faults) -> None:
-    """Raises InputError with every option that has no use where samples are read."""
+def _refuse_others(faults: Faults, known: Collection[str], why: str) -> None:
+    """Raises InputError with every option but those that are `known`, and why it has no use."""
     others = {param.name or "" for param in click.get_current_context().command.params}
-    refuse(
-        faults, sorted(others - {*_WITH_SAMPLES}), "--from-samples reads files, and all is there"
-    )
+    refuse(faults, sorted(others - {*known}), why)
     faults.raise_any()
 
 

@@ -53,8 +53,8 @@ from simreduce.files.published import (
     congested_calls,
     published_kernels,
     published_steps,
-    published_tables,
     slowed_kernels,
+    tables_of,
     timed_compute,
 )
 from simreduce.planners.layouts import OPEN
@@ -93,15 +93,19 @@ from simreduce.report.accuracy import (
     fitted_lines,
 )
 from simreduce.report.plots import Plot
+from simreduce.report.step_fit import FITTED_STEP, fitted_step_lines
 from simreduce.report.topo import NCCL as NCCL_CHOICES, ChosenCall, ChosenCalls, nccl_text
 from simreduce.study.accuracy import AccuracyComparison, order_machines
 from simreduce.study.accuracy.fit import fit_logs
 from simreduce.study.accuracy.kernels import SYSTEMS, System, congestible, predict_dispatches
-from simreduce.study.accuracy.mesh import SERIES
+from simreduce.study.accuracy.mesh import SERIES, steps_in
 from simreduce.study.accuracy.one_gpu import SOURCES as GPU_SOURCES, timed_steps
+from simreduce.study.accuracy.step_fit import fit_step
+from simreduce.study.scenario_files import load_meshes
 from simreduce.study.tune.sizes import parts_of, tensor
 from simreduce.topology import Topology, copies_of, load_topology
 from simreduce.topology.generators import is_shape
+from simreduce.training.step_logs import read_steps
 
 _NAMES = [series.name for series in SERIES]
 _MODELS = list(dict.fromkeys(step.model for step in published_steps()))
@@ -153,6 +157,7 @@ def accuracy() -> None:
 
 
 @command("nccl", examples="simreduce accuracy nccl --only bessemer")
+@click.argument("file", default="", metavar="[FILE]")
 @click.option(
     "--tables",
     type=click.Choice(_PARTS),
@@ -202,6 +207,7 @@ def accuracy() -> None:
 @report_options
 def accuracy_nccl(
     faults: Faults,
+    file: str,
     tables: str,
     library: str,
     only: tuple[str, ...],
@@ -214,9 +220,14 @@ def accuracy_nccl(
 ) -> Reply:
     """Compare predicted times of NCCL's collectives with published ones.
 
+    FILE has other tables, as files of published timings have them: [[tables]] with a name, a
+    source, a topology, a collective and times such as "1024 9.4", bytes and microseconds.
+
     On Ctrl-C or SIGTERM, prints the tables so far and exits with status 130.
     """
-    chosen = _chosen(tables, library, only, most_machines)
+    given = tables_of(file)
+    tables = "all" if file else tables
+    chosen = _chosen(given, tables, library, only, most_machines)
     faults.check(chosen, "", f"--only {' '.join(only)}: no published table ({tables}) has this")
     faults.raise_any()
     if leave_one_out:
@@ -231,7 +242,7 @@ def accuracy_nccl(
     points, complete = _predicted(NCCL, chosen, calibration, workers)
     done = len({point.of.name for point in points})
     notes = [] if complete else [f"# stopped after {done} of {len(chosen)} tables"]
-    if larger := len(_chosen(tables, library, only, sys.maxsize)) - len(chosen):
+    if larger := len(_chosen(given, tables, library, only, sys.maxsize)) - len(chosen):
         notes.append(
             f"# left out: {units.plural(larger, 'table')} of more than {most_machines} machines,"
             " which take minutes each (--most-machines)"
@@ -270,11 +281,15 @@ def _reply(
 
 
 def _chosen(
-    tables: str, library: str, only: tuple[str, ...], most_machines: int
+    given: Sequence[PublishedTable],
+    tables: str,
+    library: str,
+    only: tuple[str, ...],
+    most_machines: int,
 ) -> list[PublishedTable]:
     return [
         table
-        for table in published_tables()
+        for table in given
         if tables in ("all", "held" if table.held else "fit")
         and (library == "rccl") == (table.library == RCCL)
         and copies_of(table.topology) <= most_machines
@@ -307,6 +322,7 @@ def sharded(models: tuple[str, ...]) -> Reply:
 
 
 @command(examples="simreduce accuracy mesh --set table-5")
+@click.argument("file", default="", metavar="[FILE]")
 @click.option(
     "--set",
     "sets",
@@ -324,19 +340,23 @@ def sharded(models: tuple[str, ...]) -> Reply:
     help=f"Compare this model only: {', '.join(_MODELS)}. Repeatable; default all.",
 )
 @report_options
-def mesh(faults: Faults, sets: tuple[str, ...], models: tuple[str, ...]) -> Reply:
+def mesh(faults: Faults, file: str, sets: tuple[str, ...], models: tuple[str, ...]) -> Reply:
     """Compare predicted times of training steps on meshes with published ones: Megatron-DeepSpeed
     and Megatron-LM on 2 to 512 A100, and NeMo on 8 to 2,048 H100, B200 and GB200. The compute of a
     GPU is fitted to the other models. `deepep` has calls that bring tokens to experts and back.
+
+    FILE has other steps, in the columns model, topology, gpu, stack, gpus, tp, cp, pp, ep, virtual,
+    global_batch, micro_batch, sequence, recompute, sequence_parallel, precision and seconds. Those
+    with a default may be left out or empty.
 
     On Ctrl-C or SIGTERM, prints the steps so far and exits with status 130.
     """
     chosen = [
         step
-        for step in published_steps()
+        for step in steps_in(file)
         if (not sets or step.set in sets) and (not models or step.model in models)
     ]
-    calls = not models and (not sets or _DEEPEP in sets)
+    calls = not file and not models and (not sets or _DEEPEP in sets)
     faults.check(chosen or calls, "", f"no step of {', '.join(models)} is in {', '.join(sets)}")
     faults.raise_any()
     points, complete = _predicted(MESH, chosen)
@@ -631,3 +651,21 @@ def calibrate_from_logs(
         found = fit_logs(read, whole, DEFAULTS, collective, path)
     write_file(str(path), [to_toml(found.calibration)])
     return Reply(partial(fitted_lines, found), partial(FITTED.write, found))
+
+
+def calibrate_from_step(faults: Faults, log: str, scenario: str | None, out: str | None) -> Reply:
+    """Fit a constant of a GPU to a log's step of a scenario's first mesh, and keep it in a file."""
+    path = out or "gpu.toml"
+    faults.check(
+        bool(scenario), "calibrate step", "needs --scenario, a file with the mesh of the log"
+    )
+    faults.check(path.endswith(".toml"), f"--out {path}", "the file of a GPU ends in .toml")
+    faults.check(not Path(path).exists(), f"--out {path}", "is there already; choose another")
+    text = faults.attempt("", read_text, Path(log), InputError)
+    steps = faults.attempt("", read_steps, text, log) if text is not None else None
+    question = faults.attempt("", load_meshes, scenario) if scenario else None
+    measured, asked = faults.require(steps), faults.require(question)
+    with Progress("fitting"):
+        found = fit_step(measured, asked, path)
+    write_file(path, [found.text])
+    return Reply(partial(fitted_step_lines, found), partial(FITTED_STEP.write, found))

@@ -220,8 +220,6 @@ def _search(
         return np.concatenate([residuals(logs), pull * (logs - begin)])
 
     low, high = (np.log([getattr(c, edge) for c in free]) for edge in ("low", "high"))
-    from scipy.optimize import least_squares  # noqa: PLC0415 - takes a second to load
-
     found = least_squares(
         with_pull,
         np.clip(np.log([first[c.name] for c in free]), low + 1e-6, high - 1e-6),

@@ -182,7 +182,7 @@ def ends_of(errors: Floats, weights: Floats, machines: AnyInts) -> tuple[float, 
     `machines`: farther out where few say less of the next one.
     """
     tail = (1 - SURE) / 2 * (1 - 1 / _count(machines, weights))
-    return _quantile(errors, weights, 1 - tail), _quantile(errors, weights, tail)
+    return weighted_quantile(errors, weights, 1 - tail), weighted_quantile(errors, weights, tail)
 
 
 def _count(machines: AnyInts, weights: Floats) -> float:
@@ -219,7 +219,7 @@ def _one_for_each_machine(found: Sequence[Errors]) -> Floats:
     ])  # fmt: skip
 
 
-def _quantile(values: Floats, weights: Floats, part: float) -> float:
+def weighted_quantile(values: Floats, weights: Floats, part: float) -> float:
     """The weighted quantile, with straight lines between the middles of the weights."""
     order = np.argsort(values, kind="stable")  # or equal errors lie as each processor sorts them
     weight = weights[order]

@@ -10,11 +10,12 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from simreduce import dtypes
 from simreduce.errors import InputError, quote
@@ -163,6 +164,11 @@ def _table(values: FieldValues) -> PublishedTable:
     return PublishedTable(**{**rest, **lists})
 
 
+def tables_of(file: str) -> tuple[PublishedTable, ...]:
+    """The tables in a user's file, or all that are shipped. InputError lists every fault."""
+    return read_published(file, read_text(Path(file), InputError)) if file else published_tables()
+
+
 @cache
 def published_tables() -> tuple[PublishedTable, ...]:
     """Every shipped table, by file and in the order of each."""
@@ -195,6 +201,10 @@ __all__ = [
     "published_tables",
     "read_published",
 ]
+
+
+STACKS = ("megatron", "torchtitan", "torchtitan-eager", "deepspeed", "maxtext")
+"""What may have trained; `training.stacks` has what each computes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +332,8 @@ class PublishedStep:
     """A step that took `seconds`; ways of the mesh, and its batches in sequences.
 
     Tokens go to experts by `dispatch`, beside compute if that is `hidden`; without experts, tensor
-    parallel sums are (AsyncTP). `graphs` are launched as CUDA graphs.
+    parallel sums are (AsyncTP). `graphs` are launched as CUDA graphs. A user's ran on a `topology`
+    with a `gpu`, by a `stack`.
     """
 
     set: str
@@ -343,11 +354,17 @@ class PublishedStep:
     dispatch: str = ""
     graphs: tuple[str, ...] = ()
     hidden: bool = False
+    topology: str = ""
+    gpu: str = ""
+    stack: str = ""
 
     @property
     def source(self) -> StepSource:
-        """Where it was published."""
-        return SOURCES[self.set]
+        """Where it was published; of a user's step, as what that says."""
+        if not self.topology:
+            return SOURCES[self.set]
+        known = self.set, "", self.gpu, self.topology, self.topology
+        return StepSource(*known, "", recent=True, stack=self.stack)
 
     @property
     def family(self) -> str:
@@ -357,8 +374,23 @@ class PublishedStep:
     @property
     def machine(self) -> str:
         """The machine of the step, which may have more GPUs than the step uses."""
+        if self.topology:
+            return self.topology
         count = self.gpus // 8
         return self.source.several.format(count) if count > 1 else self.source.machine
+
+
+def _natural_number(text: str) -> int:
+    if text.isdecimal() and 0 < int(text[:9]) < 10**8:
+        return int(text)
+    raise ValueError(f"must be a whole number from 1, got {quote(text)}")
+
+
+def _seconds_of_step(text: str) -> float:
+    with suppress(ValueError):
+        if 0 < (value := float(text)) < 1e6:
+            return value
+    raise ValueError(f"must be a number above 0, got {quote(text)}")
 
 
 def _step(row: Mapping[str, str]) -> PublishedStep:
@@ -368,8 +400,50 @@ def _step(row: Mapping[str, str]) -> PublishedStep:
         sequence_parallel=row["sequence_parallel"] == "yes", seconds=float(row["seconds"]),
         dispatch=row["dispatch"], hidden=row["hidden"] == "yes",
         graphs=tuple(filter(None, row["graphs"].split("+"))),
-        **{name: int(row[name]) for name in whole},
+        **dict[str, Any]((name, int(row[name])) for name in whole),
     )  # fmt: skip
+
+
+_YES = {"yes": True, "no": False}
+_WAYS = text_of(_natural_number, "a whole number from 1", "8")
+STEP_ROW = Format(
+    "row",
+    "A training step on a mesh that was measured.",
+    Field("model", LINE, "The model, as `workload` names it.", required=True),
+    Field("topology", LINE, "The machine, as commands take it.", required=True),
+    Field("gpu", LINE, "The GPU, if it is not the machine's.", ""),
+    Field("stack", choice(STACKS, "stack"), "What trained.", "megatron"),
+    Field("gpus", _WAYS, "GPUs of the step.", required=True),
+    *(Field(key, _WAYS, f"Ways of {key}.", 1) for key in ("tp", "cp", "pp", "ep")),
+    Field("virtual", _WAYS, "Stages of a GPU.", 1),
+    Field("global_batch", _WAYS, "Sequences of a step.", required=True),
+    Field("micro_batch", _WAYS, "Sequences of a micro batch.", 1),
+    Field("sequence", _WAYS, "Tokens of a sequence.", required=True),
+    Field("recompute", choice(("none", "selective", "full"), "policy"), "What is made again.",
+          "none"),
+    Field("sequence_parallel", choice(tuple(_YES), "word"), "Whether ranks share sequences.",
+          "yes"),
+    Field("precision", choice(("bf16", "fp16", "fp8"), "precision"), "Of products.", "bf16"),
+    Field("seconds", text_of(_seconds_of_step, "seconds above 0", "4.21"), "The step.",
+          required=True),
+)  # fmt: skip
+
+
+def steps_of(file: str) -> Sequence[PublishedStep]:
+    """The steps in a user's file, or those that are shipped. InputError lists every fault."""
+    if not file:
+        return published_steps()
+    faults, content = Faults(file), text_of_rows(file, "steps.csv")
+    found = list[PublishedStep]()
+    for place, row in read_csv(content, STEP_ROW.keys, ",".join(STEP_ROW.keys), faults, InputError):
+        before = len(faults.problems)
+        values = STEP_ROW.read({key: cell for key, cell in row.items() if cell}, faults, place)
+        if len(faults.problems) == before:
+            parallel = _YES[str(values["sequence_parallel"])]
+            found.append(PublishedStep(file, **{**values, "sequence_parallel": parallel}))
+    faults.check(bool(found or faults.problems), "", "has no step")
+    faults.raise_any()
+    return found
 
 
 @cache

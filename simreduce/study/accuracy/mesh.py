@@ -30,11 +30,20 @@ from simreduce import dtypes
 from simreduce.computing import grouped
 from simreduce.engine.calibrate.fit import Fit, FreeConstant, fit_constants
 from simreduce.engine.setup import Setup
-from simreduce.files.published import MODELS, SOURCES, PublishedStep, published_steps, shipped_rows
+from simreduce.files.formats.syntax import Faults
+from simreduce.files.published import (
+    MODELS,
+    SOURCES,
+    PublishedStep,
+    published_steps,
+    shipped_rows,
+    steps_of,
+)
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.accuracy import Point, PointGroup, group_predicted, in_order
+from simreduce.topology import load_topology
 from simreduce.training import StepJob, StepResult, profile_from_seconds
-from simreduce.training.gpus import GPUS, Gpu
+from simreduce.training.gpus import GPUS, Gpu, gpu_for as load_gpu_for
 from simreduce.training.memory import FUSED, UNFUSED
 from simreduce.training.mesh import (  # fmt: skip
     ALLTOALL,
@@ -49,6 +58,7 @@ from simreduce.training.mesh import (  # fmt: skip
     TP_GRAD,
     Mesh,
     MeshJob,
+    check_divides,
     split_evenly,
 )
 from simreduce.training.mesh.passes import Costs
@@ -151,7 +161,37 @@ def fitted_gpus() -> Mapping[tuple[str, str], Gpu]:
 
 def gpu_for(step: PublishedStep) -> Gpu:
     """The GPU by constants without the step's family; table 5 took part in no fit."""
+    if step.topology:
+        machine = load_topology(step.topology)
+        return load_gpu_for(step.gpu or None, [machine.nodes[name] for name in machine.devices])
     return fitted_gpus().get((step.source.gpu, step.family), GPUS[step.source.gpu])
+
+
+def steps_in(file: str) -> Sequence[PublishedStep]:
+    """The steps of a user's file that can be predicted, or the shipped ones. InputError lists every
+    fault of all rows.
+    """
+    found, faults = steps_of(file), Faults(file)
+    for place, step in enumerate(found if file else (), 1):
+        faults.attempt(f"step {place}", _check, step)
+    faults.raise_any()
+    return found
+
+
+def _check(step: PublishedStep) -> None:
+    """Raises InputError unless a step's model, machine, mesh and batch go together."""
+    shape = load_decoder(MODELS.get(step.model, step.model)).shape
+    gpu_for(step)
+    faults, there = Faults(""), len(load_topology(step.topology).devices)
+    each, stages = step.tp * step.cp * step.pp, step.pp * step.virtual
+    replicas = max(step.gpus // each, 1)
+    faults.check(step.gpus <= there, "gpus", f"{step.gpus}, and {step.topology} has {there}")
+    check_divides(faults, "gpus", each, "GPUs", step.gpus)
+    check_divides(faults, "global_batch", replicas * step.micro_batch, "sequences",
+                  step.global_batch)  # fmt: skip
+    if split_evenly(shape.blocks, stages) is None:
+        check_divides(faults, "pp", stages, "layers", shape.blocks)
+    faults.raise_any()
 
 
 def predict_steps(steps: Sequence[PublishedStep]) -> Iterator[StepPoint]:
@@ -178,7 +218,7 @@ class StepGroup(NamedTuple):
 def group_steps(points: Iterable[StepPoint]) -> Iterator[StepGroup]:
     """By set, all models first, then model by model."""
     sets = group_predicted(points, lambda p: p.of.set)
-    for name in filter(sets.get, SOURCES):
+    for name in sorted(sets, key=[*SOURCES, *sets].index):
         models = group_predicted(sets[name].points, lambda p: p.of.model)
         every = {"all": sets[name]} if len(models) > 1 else {}
         for model, mine in (every | models).items():

@@ -13,12 +13,20 @@ from pathlib import Path
 from simreduce.computing import grouped
 from simreduce.errors import InputError
 from simreduce.files.published import PublishedStep, published_steps
-from simreduce.study.accuracy.mesh import EVERY, gpu_for, predict_seconds
+from simreduce.study.accuracy.mesh import EVERY, StepPoint, gpu_for, predict_seconds
 from simreduce.study.accuracy.one_gpu import predict_passes, timed_steps
 from simreduce.training.eager import MEGATRON
 from simreduce.training.gpus import GPUS, Gpu
 from simreduce.training.stacks import TORCHTITAN, TORCHTITAN_EAGER
-from simreduce.training.step_errors import BY_GPU, BY_STACK, ERRORS, KNOWN, StepErrors
+from simreduce.training.step_errors import (
+    BY_GPU,
+    BY_STACK,
+    ERRORS,
+    KNOWN,
+    StepErrors,
+    ask,
+    step_interval,
+)
 
 _LENT = ("products", "products8", "attention", "memory", "kernel", "host", "spread")
 _LENDERS = {"A100": "H100", "H100": "A100"}
@@ -59,6 +67,19 @@ def _lent(step: PublishedStep) -> Gpu:
     """The step's GPU with the constants of another one."""
     lender = GPUS[_LENDERS[step.source.gpu]]
     return replace(gpu_for(step), **{name: getattr(lender, name) for name in _LENT})
+
+
+def covered(points: Sequence[StepPoint]) -> float:
+    """The part of published times inside the 80 % intervals of predictions; those leave out the
+    errors of a step's family of models.
+    """
+    inside = 0
+    for point in points:
+        step, gpu = point.of, gpu_for(point.of)
+        asked = ask(gpu, step.source.stack, _bits(step), experts=step.ep > 1)
+        ends = step_interval(asked, frozenset({step.family}))
+        inside += ends.low <= point.published / point.predicted <= ends.high
+    return inside / len(points)
 
 
 def _group(

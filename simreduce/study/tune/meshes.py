@@ -140,9 +140,9 @@ class MeshRanking(StepRows[Meshes]):
         """The best step, to simulate again."""
         job, setup = self.job, self.scenario.setup
         return StepCase(
-            job, setup, lambda: SimulatedStep(self.closely), _seconds,
+            job, setup, lambda: SimulatedStep(self.closely), seconds_of,
             lambda: write_ranks(job, MeshPasses(job, _costs(setup, job.mesh))),
-            lambda change: _seconds(job, change(setup)), missing=COMPOSED,
+            lambda change: seconds_of(job, change(setup)), missing=COMPOSED,
         )  # fmt: skip
 
     @property
@@ -152,8 +152,8 @@ class MeshRanking(StepRows[Meshes]):
         more = f"a global batch of {2 * job.global_batch}"
         bf16 = job.half == "bf16"  # Megatron-LM has an argument for that alone
         name = half_words(self.scenario.framework * bf16, "", bf16=bf16)
-        yield name, 1.0, lambda: _seconds(replace(job, reduced=2), setup)
-        yield more, 2.0, lambda: _seconds(replace(job, micros=2 * job.micros), setup)
+        yield name, 1.0, lambda: seconds_of(replace(job, reduced=2), setup)
+        yield more, 2.0, lambda: seconds_of(replace(job, micros=2 * job.micros), setup)
 
     @property
     def enough(self) -> str:
@@ -213,8 +213,14 @@ def _keys(change: Mapping[str, Any]) -> str:
     return " and ".join(f'{key} = "{value}"' for key, value in change.items())
 
 
-def _seconds(job: MeshJob, setup: Setup) -> float:
+def seconds_of(job: MeshJob, setup: Setup) -> float:
+    """The step of a job."""
     return simulate_mesh(job, _costs(setup, job.mesh)).seconds
+
+
+def spent_of(job: MeshJob, setup: Setup) -> Mapping[str, float]:
+    """What the step of a job spends its seconds on."""
+    return dict(simulate_mesh(job, _costs(setup, job.mesh)).spent)
 
 
 def _simplest(rows: Sequence[StepCandidate]) -> tuple[Option, Option]:

@@ -234,3 +234,39 @@ def test_a_log_whose_collective_is_not_found(simreduce, write, header, named):
     assert done.status == 2
     assert f"{log}: its collective is not found: it names {named} of all_reduce_perf, " in done.err
     assert "; give --collective all_reduce|all_gather|" in done.err
+
+
+MESHES = """topology = "dgx-h100"
+workload = "llama-3-8b"
+[step]
+mesh = ["tp=2", "tp=4"]
+global_batch = 16
+"""
+
+
+def test_one_measured_step_narrows_the_next(simreduce, write, tmp_path, monkeypatch):
+    """Of 2.5 s: the file that it writes is a GPU, by which that mesh takes 2.5 s."""
+    monkeypatch.chdir(tmp_path)
+    scenario, log = write("a.toml", MESHES), write("a.csv", "seconds,tokens\n2.5,131072\n")
+    done = simreduce("calibrate", "step", log, "--scenario", scenario)
+    again = simreduce("calibrate", "step", log, "--scenario", scenario)
+    write("b.toml", MESHES + 'gpu = "gpu.toml"\n')
+    rows = json.loads(simreduce("step", str(tmp_path / "b.toml"), "--json").out)["candidates"]
+
+    assert done.status == 0
+    assert "products = " in done.out
+    assert "of another mesh takes 0.86 to 1.16 times" in done.out
+    assert 2.5e6 == pytest.approx(
+        next(r for r in rows if r["mesh"] == "tp=2,dp=4")["time_us"], 1e-3
+    )
+    assert (again.status, again.err.count("is there already")) == (2, 1)
+
+
+def test_calibrate_step_says_every_fault_at_once(simreduce, write):
+    done = simreduce("calibrate", "step", write("a.log", "nothing\n"), "--out", "mine.txt")
+
+    assert done.status == 2
+    assert "--scenario" in done.err
+    assert "no line has the time of a step" in done.err
+    assert "ends in .toml" in done.err
+    assert simreduce("calibrate", "step", "a.log", "--scenario", "b", "--name", "x").status == 2

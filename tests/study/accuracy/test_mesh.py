@@ -10,6 +10,7 @@ from statistics import median
 import numpy as np
 import pytest
 
+from simreduce.errors import InputError
 from simreduce.files.published import SOURCES, published_steps
 from simreduce.report.accuracy import MESH
 from simreduce.study.accuracy import AccuracyComparison, Point, group_predicted
@@ -27,6 +28,7 @@ from simreduce.study.accuracy.mesh import (
     predict_steps,
     predict_tails,
     scale_weakly,
+    steps_in,
     write_fits,
 )
 from simreduce.training.gpus import GPUS
@@ -285,3 +287,33 @@ def test_buckets_grow_with_replicas():
         counts[gpus] = sum(node.collective == "reduce_scatter" for node in nodes)
 
     assert counts[16] > counts[512]
+
+
+COLUMNS = "model,topology,gpus,tp,global_batch,sequence,seconds"
+
+
+def test_a_users_steps_are_compared_as_published_ones(tmp_path):
+    """The step of a DGX H100 is that of the same job in NVIDIA's tables."""
+    (mine,) = _of("nemo", model="gpt-3-5b")[:1]
+    path = tmp_path / "mine.csv"
+    path.write_text(
+        f"{COLUMNS},pp,virtual,micro_batch,precision,sequence_parallel\n{mine.model},{mine.machine},"
+        f"{mine.gpus},{mine.tp},{mine.global_batch},{mine.sequence},{mine.seconds},{mine.pp},"
+        f"{mine.virtual},{mine.micro_batch},{mine.precision},no\n", "utf-8",
+    )  # fmt: skip
+    (found,) = steps_in(str(path))
+
+    assert gpu_for(found) == GPUS["H100"]
+    assert predict_seconds(found, GPUS["H100"]) == predict_seconds(mine, GPUS["H100"])
+
+
+def test_a_file_of_steps_says_every_fault_at_once(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text(f"{COLUMNS}\nllama-3-8b,dgx-h100,8,2,16,8192,x\na,dgx-h100,8,0,16,8192,1\n")
+    with pytest.raises(InputError, match=r"line 2: seconds(.|\n)*line 3: tp"):
+        steps_in(str(path))
+
+    rows = "llama-3-8b,dgx-h100,16,2,16,8192,1\nllama-3-8b,dgx-h100,8,3,16,8192,1\nlama,dgx-h100"
+    path.write_text(f"{COLUMNS}\n{rows},8,1,16,8192,1\nllama-3-8b,dgx-h10,8,1,16,8192,1\n")
+    with pytest.raises(InputError, match=r"step 1: gpus(.|\n)*step 2: (.|\n)*'lama'(.|\n)*dgx-h10"):
+        steps_in(str(path))

@@ -1,0 +1,111 @@
+"""Seconds of measured training steps, read from the logs of what trained, or from a CSV.
+
+Each line of a log names its step's time in its own way:
+
+    Megatron-LM      elapsed time per iteration (ms): 4213.7
+    NeMo             train_step_timing in s: 4.21
+    torchtitan       tps: 5,762                    tokens a second and GPU
+    Lightning, tqdm  [00:42<06:18, 4.21s/it]       as Hugging Face's Trainer draws it
+    Trainer          'train_steps_per_second': 0.237
+
+The first third of the lines, at most ten, warm up. The time of a step is the median of the others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from statistics import median
+
+from simreduce.errors import InputError
+from simreduce.files.formats import Field, Format, text_of
+from simreduce.files.formats.syntax import Faults, read_csv
+
+_NUMBER = r"([\d,]*\.?\d+(?:[eE][+-]?\d+)?)"
+_WARM = 10
+"""Steps that warm up at most: what compiles, fills caches and tunes kernels."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSteps:
+    """Seconds of the steps of one run, in order; `program` wrote them. `per_gpu` are tokens a
+    second and GPU where a log says these instead. `tokens` and `sequences` of a step are 0 where
+    nobody says.
+    """
+
+    name: str
+    program: str
+    seconds: tuple[float, ...] = ()
+    per_gpu: tuple[float, ...] = ()
+    tokens: int = 0
+    sequences: int = 0
+
+    def step(self, tokens: int, gpus: int) -> float:
+        """Seconds of a step of so many tokens on so many GPUs: the median once all is warm."""
+        each = self.seconds or tuple(tokens / (rate * gpus) for rate in self.per_gpu)
+        return median(each[min(_WARM, len(each) // 3) :])
+
+
+_LINES: Mapping[str, tuple[str, Callable[[float], float]]] = {
+    "Megatron-LM": (rf"elapsed time per iteration \(ms\): *{_NUMBER}", lambda ms: ms * 1e-3),
+    "NeMo": (rf"train_step_timing in s[:=] *{_NUMBER}", float),
+    "torchtitan": (rf"\btps: *{_NUMBER}", float),
+    "Hugging Face's Trainer": (rf"'train_steps_per_second': *'?{_NUMBER}", lambda rate: 1 / rate),
+    "Lightning or tqdm": (rf"{_NUMBER}s/it\b", float),
+    "Lightning or tqdm, its rate": (rf"{_NUMBER}it/s\b", lambda rate: 1 / rate),
+}
+"""By program: what a line has, and what the number makes of a step; torchtitan's is a rate."""
+_RATES = ("torchtitan",)
+_SEQUENCES = re.compile(r"global[ _]batch[ _]size[:=] *(\d+)")
+_COLORS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def _positive(text: str) -> float:
+    with suppress(ValueError):
+        if 0 < (value := float(text)) < 1e9:
+            return value
+    raise ValueError(f"must be a number above 0, got {text!r}")
+
+
+ROW = Format(
+    "row",
+    "A training step that was measured.",
+    Field("seconds", text_of(_positive, "seconds above 0", "4.21"), "The step.", required=True),
+    Field("tokens", text_of(_positive, "a number above 0", "1048576"), "Of all GPUs.",
+          required=True),
+)  # fmt: skip
+
+
+def read_steps(text: str, name: str) -> MeasuredSteps:
+    """The steps of a log or of a CSV. InputError with every fault, or what it may be."""
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    if "seconds" in first.split(","):
+        return _read_csv(text, name)
+    plain = _COLORS.sub("", text)
+    for program, (pattern, read) in _LINES.items():
+        numbers = [float(each.replace(",", "")) for each in re.findall(pattern, plain)]
+        found = tuple(read(each) for each in numbers if each > 0)
+        if found:
+            rates = program in _RATES
+            sequences = _SEQUENCES.findall(plain)
+            return MeasuredSteps(
+                name, program, () if rates else found, found if rates else (),
+                sequences=int(sequences[-1]) if sequences else 0,
+            )  # fmt: skip
+    known = ", ".join(list(_LINES)[:-1])
+    raise InputError(f"{name}: no line has the time of a step: {known}, or a CSV of seconds,tokens")
+
+
+def _read_csv(text: str, name: str) -> MeasuredSteps:
+    faults = Faults(name)
+    lines = read_csv(text, ROW.keys, ",".join(ROW.keys), faults, InputError)
+    rows = [ROW.read(row, faults, place) for place, row in lines]
+    faults.raise_any()
+    tokens = {round(row["tokens"]) for row in rows}
+    if len(tokens) != 1:
+        words = f"has steps of {len(tokens)} numbers of tokens" if tokens else "has no step"
+        raise InputError(f"{name}: {words}; give a file for each")
+    seconds = tuple(row["seconds"] for row in rows)
+    return MeasuredSteps(name, "a CSV", seconds, tokens=tokens.pop())
