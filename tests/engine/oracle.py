@@ -717,15 +717,26 @@ class Oracle:
         software = self._software(call.source.name, call.target.name)
         window = min(window, Fraction(min(software.window, 2.0**60)))
         connection = call.source.name, call.target.name, call.channel % 64
-        total = Fraction(0)
+        alike, launch, sent = [], 0, dict[int, Fraction]()  # by launched collective
         for other in range(len(plan)):
-            if plan.kind[other] == Kind.COPY and plan.executor[other] != Executor.TF:
+            executor = Executor(plan.executor[other])
+            launch += plan.kind[other] == Kind.INPUT and executor != Executor.TF
+            if plan.kind[other] == Kind.COPY and Executor.TF < executor < Executor.KERNEL:
                 source = plan.devices[plan.device[plan.operands_of(other)[0]]]
                 there = plan.devices[plan.device[other]]
-                channel = int(plan.stream[other]) // len(plan.devices)
-                if connection == (source, there, channel % 64):
-                    total += Fraction(int(plan.nbytes[other]))
-        total /= blocks
+                channel, nbytes = (
+                    int(plan.stream[other]) // len(plan.devices),
+                    int(plan.nbytes[other]),
+                )
+                if connection == (source, there, channel % 64) and plan.stream[other] >= 0:
+                    sent[launch] = sent.get(launch, Fraction(0)) + nbytes
+                    size = executor == Executor.NCCL and nbytes // blocks
+                    alike.append((executor, channel, size, launch, nbytes))
+        size = call.executor == Executor.NCCL and int(plan.nbytes[op]) // blocks
+        mine = [each[3:] for each in alike if each[:3] == (call.executor, call.channel, size)]
+        weight = sum(nbytes for _, nbytes in mine)
+        total = sum((sent[launch] * nbytes for launch, nbytes in mine), Fraction(0))
+        total /= max(weight, 1) * blocks
         if total <= window:
             return cap
         found = route(self.topology, call.source.name, call.target.name)

@@ -9,6 +9,7 @@ from simreduce.engine.setup import Setup
 from simreduce.planners.nccl import Settings
 from simreduce.testing import cable, machine, node
 from simreduce.topology import load_topology
+from simreduce.workload import Gradient, Workload
 
 MIB = 1 << 20
 
@@ -83,6 +84,17 @@ def test_no_window_binds_short_links_or_what_fits_into_it(monkeypatch, algorithm
     monkeypatch.setattr(lowering, "limit_by_windows", lambda calls, *_: calls)
 
     assert found == seconds(setup, nbytes, how)
+
+
+def test_each_collective_has_a_window_of_its_own(monkeypatch):
+    """Ten tensors of 2 MiB, one after another: none waits, to the bit."""
+    setup = setup_of(1000)
+    tensors = Workload("ten", tuple(Gradient(f"tensor{i}", MIB // 2) for i in range(10)))
+    plan = setup.compile("nccl:ring+simple+channels=1", tensors)
+    found = setup.simulate(plan).seconds
+    monkeypatch.setattr(lowering, "limit_by_windows", lambda calls, *_: calls)
+
+    assert found == setup.simulate(plan).seconds
 
 
 def test_a_socket_of_linux_keeps_half_of_its_buffer_on_the_way():

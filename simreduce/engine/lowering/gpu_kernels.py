@@ -271,7 +271,7 @@ def limit_by_windows(
     """The calls with the windows of NCCL's connections over a network.
 
     A channel has W bytes on their way to a peer at most, so it moves W a round trip R. The first W
-    bytes wait for nothing, so the T bytes that a plan sends over a connection take
+    bytes wait for nothing, so the T bytes that a collective sends over a connection take
 
         max(T - W, 0) R/W + min(T, W)/r
 
@@ -286,9 +286,16 @@ def limit_by_windows(
     mine &= signatures.executor[sends.calls] > Executor.TF
     if not mine.any():
         return calls
-    moved = np.bincount(call, amount, len(calls.cap))
-    counts = np.diff(calls.lane_start)
-    by_lane = np.bincount(calls.lanes, np.repeat(moved, counts))
+    pipe = np.full(len(calls.cap), -1)
+    pipe[sends.calls[mine]] = calls.lanes[calls.lane_start[sends.calls[mine] + 1] - 1]
+    launch = (signatures.kind == Kind.INPUT) & (signatures.executor > Executor.TF)
+    far = np.flatnonzero(pipe[call] >= 0)
+    _, place = np.unique(
+        np.stack([pipe[call[far]], np.cumsum(launch[call])[far]]), axis=1, return_inverse=True
+    )
+    along = np.bincount(place.ravel(), amount[far])[place.ravel()]
+    sent = np.bincount(call[far], amount[far] * along, len(pipe))
+    sent /= np.maximum(np.bincount(call[far], amount[far], len(pipe)), 1.0)
     cap = calls.cap.copy()
     for at in np.flatnonzero(mine).tolist():
         each, name = int(sends.calls[at]), _PROTOCOL[signatures.executor[sends.calls[at]]]
@@ -300,7 +307,7 @@ def limit_by_windows(
             window = min(window, _STEPS * max(nbytes, 1))
         window = min(window, _software(str(sends.network[at]), constants).window)
         trip = sends.wires[at] + calls.latency[each]
-        total = by_lane[calls.lanes[calls.lane_start[each + 1] - 1]] / blocks
+        total = sent[each] / blocks
         waits = max(total - window, 0.0) * trip / window
         if waits > 0.0 and math.isfinite(rate := cap[each] / blocks):
             cap[each] = min(cap[each], blocks * total / (waits + window / rate))
