@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 from dataclasses import FrozenInstanceError, replace
 
+import networkx as nx
+import numpy as np
 import pytest
 
 from simreduce.engine import IDEAL, NCCL, NOMINAL, TENSORFLOW, Disturbance
@@ -19,7 +21,7 @@ from simreduce.planners.nccl import Settings, read_settings
 from simreduce.planners.strategy import parse_strategy
 from simreduce.planners.strategy.compiler import compile_collective, compile_plan
 from simreduce.study.tune.whatif import library_warning
-from simreduce.topology import fold, load_topology
+from simreduce.topology import Topology, fold, load_topology
 from simreduce.topology.importers.parts import model_named
 from simreduce.topology.importers.topo_m import read_topo_m
 from simreduce.workload import Gradient, Workload
@@ -432,6 +434,29 @@ def test_a_bridge_is_ten_times_as_fast_as_its_pairs_are_together():
         seconds = setup.find_seconds(setup.compile("nccl", "bytes:1G"))
         found = 2 * (gpus - 1) / gpus * (1 << 30) / seconds / 1e9
         assert found == pytest.approx(busbw, rel=0.1)
+
+
+@pytest.mark.parametrize("strategy", ["trees", "direct", "multi_ring", "double_tree", "ring"])
+def test_the_order_of_links_in_a_file_changes_no_time(strategy):
+    """Nor which of its ends a link names first."""
+    links = [
+        ("gpu0", "gpu1", 5, 2.5), ("gpu0", "gpu2", 10, 2.5), ("gpu2", "gpu3", 12.5, 0),
+        ("gpu2", "gpu4", 100, 0), ("gpu0", "c", 10, 0), ("gpu1", "c", 16, 0.5),
+        ("gpu2", "c", 16, 0), ("gpu3", "c", 10, 1.5), ("gpu4", "c", 12.5, 1.5),
+    ]  # fmt: skip
+    took = set()
+    for seed in range(4):
+        graph = nx.Graph()
+        graph.add_nodes_from((f"gpu{i}", {"kind": "gpu"}) for i in range(5))
+        graph.add_node("c", kind="cpu")
+        for i in np.random.default_rng(seed).permutation(len(links)).tolist():
+            a, b, rate, us = links[i]
+            ends = (b, a) if seed % 2 else (a, b)
+            graph.add_edge(*ends, bandwidth=rate * 1e9, latency=us * 1e-6)
+        setup = Setup(Topology.from_networkx(graph), IDEAL)
+        took.add(setup.find_seconds(setup.compile(strategy, "bytes:4096")))
+
+    assert len(took) == 1
 
 
 def test_what_nccl_gives_up_others_keep():

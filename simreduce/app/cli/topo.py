@@ -585,7 +585,8 @@ class _Topo(CommandGroup):
             return super().get_command(ctx, cmd_name)
         from simreduce.app.cli.run import place  # noqa: PLC0415 - as above
 
-        return place
+        found: click.Command = place
+        return found
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Their names, sorted."""

@@ -577,8 +577,8 @@ def peer_reach(known: Facts, settings: Settings) -> str:
     settings or by NCCL's own choice, whatever GPUs can; DEFAULT_REACH if no GPU can more.
 
     Unless it is told, NCCL stays below host bridges, but on AMD's hosts before 2.23 and of two GPUs
-    since; 2.4 to 2.8 within a socket (NVIDIA/nccl src/graph/paths.cc and transport/p2p.cc). RCCL
-    goes as far as GPUs do.
+    since; 2.4 to 2.8 within a socket (NVIDIA/nccl src/graph/paths.cc and transport/p2p.cc; the
+    libraries 2.18.3 and 2.27.7 say "via P2P" and "via SHM" so). RCCL goes as far as GPUs do.
     """
     asked, release = settings.reach, settings.release
     if asked in (OFF, "NV", "PIX") or known.library != "nccl":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from simreduce.errors import InputError
 from simreduce.planners.nccl.environment import Settings
@@ -10,7 +10,7 @@ from simreduce.topology import Folded, Topology
 from simreduce.topology.elements import TCP
 from simreduce.units import first_few
 
-M = TypeVar("M", bound="Topology | Folded")
+M = TypeVar("M", bound=Topology | Folded)
 
 
 def port_of(topology: Topology, name: str) -> tuple[str, str]:
@@ -44,4 +44,4 @@ def with_nics(machine: M, settings: Settings) -> M:
         )
     if isinstance(machine, Folded):
         raise InputError("NCCL_IB_HCA: folded machines keep all NICs; say nics=N, or ask for fewer")
-    return machine.scale_links(dict.fromkeys(gone, 0.0), "NCCL_IB_HCA")
+    return cast("M", machine.scale_links(dict.fromkeys(gone, 0.0), "NCCL_IB_HCA"))

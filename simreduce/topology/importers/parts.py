@@ -327,9 +327,12 @@ class MachineBuilder:
 
     def take_cpus_for(self, host: Host) -> None:
         """Give every CPU the maker and the memory of a host, and say so."""
-        own = {"model": MAKERS.get(host.vendor, ""), "memory_bandwidth": host.memory}
-        cpus = [node for node in self.nodes.values() if node.kind == "cpu"]
-        self.nodes |= {node.name: replace(node, **own) for node in cpus}
+        maker, cpus = MAKERS.get(host.vendor, ""), self.nodes.values()
+        self.nodes |= {
+            node.name: replace(node, model=maker, memory_bandwidth=host.memory)
+            for node in cpus
+            if node.kind == "cpu"
+        }
         rate = units.format_bandwidth(host.memory)
         self.notes.append(f"the memory of a CPU is taken for {rate}, as of {host.name}")
 
