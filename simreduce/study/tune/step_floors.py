@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from math import inf
 
 from simreduce.computing.workers import as_piece
-from simreduce.engine import AtLeast
+from simreduce.engine import AtLeast, LeastSeconds
 from simreduce.engine.setup import Setup
 from simreduce.errors import NotFoldable
 from simreduce.export import settings
@@ -34,6 +34,12 @@ from simreduce.training.sharded import DDP
 from simreduce.workload import Gradient, Workload
 
 NO_FLOOR = AtLeast(0.0, "")
+
+_BYTES, _BUSIEST = 32 << 20, "busiest link or lane"
+"""Bytes of the tensor whose plan stands for those of all sizes, and why they take as long."""
+
+_MANY = 256
+"""From so many GPUs on, one plan stands for those of all sizes."""
 
 _MOST = 2_000_000
 """Upper limit of ops in a plan that is made for its floor alone."""
@@ -84,9 +90,22 @@ def _floor(setup: Setup, strategy: Strategy, tensors: tuple[tuple[int, int], ...
     if one := folded_of(setup):
         with suppress(NotFoldable):
             return one.find_floor(one.compile(strategy, workload), in_chunks=searched)
-    if setup.many_ops(strategy, workload) > _MOST:
+    # NCCL's ways hang on the size, as ranges do; of several tensors each may go its own way.
+    alike = len(strategy.ranges) == len(tensors) == 1 and "nccl" not in strategy.spec
+    if setup.many_ops(strategy, workload) > (_MOST if alike else 0):
         return NO_FLOOR
+    if alike and setup.layout.n >= _MANY:
+        least = _rates(setup, strategy)
+        return AtLeast(max(least.latency, least.busy * workload.nbytes / _BYTES), _BUSIEST)
     return setup.find_floor(setup.compile(strategy, workload), in_chunks=searched)
+
+
+@as_piece
+@lru_cache(maxsize=256)
+def _rates(setup: Setup, strategy: Strategy) -> LeastSeconds:
+    """What an algorithm needs for a tensor of `_BYTES`: less bytes load the same links by less."""
+    tensor = Workload("tensor", (Gradient("tensor", _BYTES // 4),))
+    return setup.find_rates(setup.compile(strategy, tensor))
 
 
 Taken = tuple[float, str, Strategy]
