@@ -114,13 +114,14 @@ Taken = tuple[float, str, Strategy]
 
 def step_limits(
     scenario: StepScenario, rows: Sequence[float], options: Iterable[Taken]
-) -> Callable[[str, Strategy], float]:
+) -> Callable[[str, Strategy | None], float]:
     """Seconds beyond which a step is neither among the first rows nor recommended, by the fitting
     rows and right options that are known, fastest first.
 
     Infinite for what a framework runs unless it is told, and while there are too few rows.
     """
-    names, known = frameworks.names_for(scenario), [*options]
+    names = frameworks.names_for(scenario)
+    full = [each for each in options if frameworks.in_full(each[2])]
     today = {*(frameworks.default_text(name, scenario) for name in names), "nccl"}
 
     @cache
@@ -130,15 +131,14 @@ def step_limits(
         return frameworks.files_of(name, scenario, strategy, method) is not None
 
     def fastest(name: str) -> float:
-        full = ((s, *how) for s, *how in known if frameworks.in_full(how[1]))
-        return next((s for s, *how in full if can_run(name, *how)), inf)
+        return next((s for s, method, how in full if can_run(name, method, how)), inf)
 
     last = rows[FIRST - 1] if len(rows) >= FIRST else inf
     limits = {name: fastest(name) * (1 + scenario.worth) for name in names}
     higher = {name: limit for name, limit in limits.items() if limit > last}
 
-    def limit_of(method: str, strategy: Strategy) -> float:
-        if strategy.text in today:
+    def limit_of(method: str, strategy: Strategy | None) -> float:
+        if strategy is None or strategy.text in today:
             return inf
         own = (limit for name, limit in higher.items() if can_run(name, method, strategy))
         return max([last, *own]) * TIED
