@@ -289,7 +289,8 @@ class SweepQuestion:
         return make_cell(self.kind, document, self.folder)
 
     def _key_of(self, name: str) -> str:
-        return once(self.known, name, partial(self.key_of, name))
+        found: str = once(self.known, name, partial(self.key_of, name))
+        return found
 
     def _set_machine(self, table: dict[str, Any], settings: Mapping[str, str | int]) -> None:
         """Set the machine's keys. InputError if it cannot have them."""

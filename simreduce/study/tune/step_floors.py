@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from math import inf
 
 from simreduce.computing.workers import as_piece
-from simreduce.engine import AtLeast
+from simreduce.engine import AtLeast, LeastSeconds
 from simreduce.engine.setup import Setup
 from simreduce.errors import NotFoldable
 from simreduce.export import settings
@@ -34,6 +34,12 @@ from simreduce.training.sharded import DDP
 from simreduce.workload import Gradient, Workload
 
 NO_FLOOR = AtLeast(0.0, "")
+
+_BYTES, _BUSIEST = 32 << 20, "busiest link or lane"
+"""Bytes of the tensor whose plan stands for those of all sizes, and why they take as long."""
+
+_MANY = 256
+"""From so many GPUs on, one plan stands for those of all sizes."""
 
 _MOST = 2_000_000
 """Upper limit of ops in a plan that is made for its floor alone."""
@@ -84,9 +90,22 @@ def _floor(setup: Setup, strategy: Strategy, tensors: tuple[tuple[int, int], ...
     if one := folded_of(setup):
         with suppress(NotFoldable):
             return one.find_floor(one.compile(strategy, workload), in_chunks=searched)
-    if setup.many_ops(strategy, workload) > _MOST:
+    # NCCL's ways hang on the size, as ranges do; of several tensors each may go its own way.
+    alike = len(strategy.ranges) == len(tensors) == 1 and "nccl" not in strategy.spec
+    if setup.many_ops(strategy, workload) > (_MOST if alike else 0):
         return NO_FLOOR
+    if alike and setup.layout.n >= _MANY:
+        least = _rates(setup, strategy)
+        return AtLeast(max(least.latency, least.busy * workload.nbytes / _BYTES), _BUSIEST)
     return setup.find_floor(setup.compile(strategy, workload), in_chunks=searched)
+
+
+@as_piece
+@lru_cache(maxsize=256)
+def _rates(setup: Setup, strategy: Strategy) -> LeastSeconds:
+    """What an algorithm needs for a tensor of `_BYTES`: less bytes load the same links by less."""
+    tensor = Workload("tensor", (Gradient("tensor", _BYTES // 4),))
+    return setup.find_rates(setup.compile(strategy, tensor))
 
 
 Taken = tuple[float, str, Strategy]
@@ -95,13 +114,14 @@ Taken = tuple[float, str, Strategy]
 
 def step_limits(
     scenario: StepScenario, rows: Sequence[float], options: Iterable[Taken]
-) -> Callable[[str, Strategy], float]:
+) -> Callable[[str, Strategy | None], float]:
     """Seconds beyond which a step is neither among the first rows nor recommended, by the fitting
     rows and right options that are known, fastest first.
 
     Infinite for what a framework runs unless it is told, and while there are too few rows.
     """
-    names, known = frameworks.names_for(scenario), [*options]
+    names = frameworks.names_for(scenario)
+    full = [each for each in options if frameworks.in_full(each[2])]
     today = {*(frameworks.default_text(name, scenario) for name in names), "nccl"}
 
     @cache
@@ -111,15 +131,14 @@ def step_limits(
         return frameworks.files_of(name, scenario, strategy, method) is not None
 
     def fastest(name: str) -> float:
-        full = ((s, *how) for s, *how in known if frameworks.in_full(how[1]))
-        return next((s for s, *how in full if can_run(name, *how)), inf)
+        return next((s for s, method, how in full if can_run(name, method, how)), inf)
 
     last = rows[FIRST - 1] if len(rows) >= FIRST else inf
     limits = {name: fastest(name) * (1 + scenario.worth) for name in names}
     higher = {name: limit for name, limit in limits.items() if limit > last}
 
-    def limit_of(method: str, strategy: Strategy) -> float:
-        if strategy.text in today:
+    def limit_of(method: str, strategy: Strategy | None) -> float:
+        if strategy is None or strategy.text in today:
             return inf
         own = (limit for name, limit in higher.items() if can_run(name, method, strategy))
         return max([last, *own]) * TIED

@@ -416,10 +416,11 @@ def rank_steps(
     question, pairs = scenario.step, _pairs(scenario)
 
     def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
-        known = [c for c in outcomes.values() if isinstance(c, StepCandidate) and not c.misfit]
-        rows = _one_for_each_step(known)
+        done = [c for c in outcomes.values() if isinstance(c, StepCandidate) and not c.misfit]
+        rows = _one_for_each_step(done)
         right = [(row.seconds, name) for row in rows if not row.wrong for name in row.names]
-        options = ((s, _method_of(name), strategy_of(name)) for s, name in right)
+        known = ((s, _method_of(name), strategy_of(name)) for s, name in right)
+        options = [(s, method, how) for s, method, how in known if how]
         limit_of = step_limits(scenario, [c.seconds for c in rows], options)
         return lambda place: limit_of(*pairs[place])
 
