@@ -216,7 +216,7 @@ def _settings(files: Mapping[str, str]) -> Iterator[str]:
 
 def _words(line: str) -> Iterator[str]:
     """The settings of a line: flags, an entry, or the line itself, in the words of its comment."""
-    if not line or line.startswith(_LEFT_OUT) or line[-1] in "{[(":
+    if not re.search(r"\w", line) or line.startswith(_LEFT_OUT) or line[-1] in "{[(":
         return
     if flags := _FLAG.findall(line):
         yield from flags

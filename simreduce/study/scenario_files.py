@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from simreduce.engine import CALM, Disturbance
@@ -23,6 +24,7 @@ from simreduce.planners.nccl import DEFAULTS, estimates, facts, plan
 from simreduce.planners.nccl.environment import settings_of
 from simreduce.planners.packing import Fusion, joined_sizes, ready_order, why_too_fine
 from simreduce.planners.strategy import ALL, Strategy, misplaced, parse_strategy
+from simreduce.study.deepspeed import read_config, tables_of_config
 from simreduce.study.scenario import (
     FOR_MACHINES,
     FRAMEWORKS,
@@ -82,13 +84,14 @@ def load_scenario(text: str, batch: object = None, **overrides: object) -> Scena
 
 
 def look_at_scenario(
-    text: str, batch: object = None, options: Mapping[str, str] = OPTIONS, /, **overrides: object
-) -> tuple[Scenario | None, Topology | None, list[str]]:
+    text: str, batch: object = None, options: Mapping[str, str] = OPTIONS, ranks: int = 0, /,
+    **overrides: object,
+) -> tuple[Scenario | None, Topology | None, list[str]]:  # fmt: skip
     """As `load_scenario`: scenario, machine, and all faults, which name the `options` of
-    commands.
+    commands. Of the machine so many `ranks` run, by default all.
     """
     try:
-        path, document = read_scenario_file(text)
+        path, document = read_scenario_file(text, {**overrides, "batch": batch, "ranks": ranks})
     except ScenarioError as error:
         return None, None, [*error.problems]
     other = REPLICAS if "replicas" in document else MESHES if has_mesh(document) else ""
@@ -139,15 +142,22 @@ def _faults(
     given = {key: value for key, value in overrides.items() if value is not None}
     named = {key: options.get(key, key) for key in given}
     if is_record(str(path)):  # which names no machine
-        named["topology"] = options.get("topology", "topology")
+        named |= {key: options.get(key, key) for key in ("topology", "workload")}
     return Faults(str(path), options=named), given
 
 
-def read_scenario_file(text: str) -> tuple[Path, dict[str, Any]]:
-    """Return the file that `text` means and its raw tables. ScenarioError if there is none."""
+def read_scenario_file(
+    text: str, given: Mapping[str, object] = MappingProxyType({})
+) -> tuple[Path, dict[str, Any]]:
+    """Return the file that `text` means and its raw tables. ScenarioError if there is none.
+
+    DeepSpeed's configurations have tables by what is `given`, of the keys of a scenario; without
+    that, only the names of the tables.
+    """
     path = Path(text)
     if is_record(text):
-        return path, _of_record(path)
+        config = read_config(path)
+        return path, _of_record(path) if config is None else _of_config(config, path, given)
     if path.suffix != ".toml" and not exists(text):
         known = shipped()
         if text not in known and find(text) is not None:
@@ -164,6 +174,26 @@ def read_scenario_file(text: str) -> tuple[Path, dict[str, Any]]:
             f"{path}: is a machine file, not a scenario; {FOR_MACHINES.format(path)}"
         )
     return path, document
+
+
+def _of_config(
+    document: Mapping[str, Any], path: Path, given: Mapping[str, object]
+) -> dict[str, Any]:
+    """The tables of DeepSpeed's configuration. ScenarioError with every fault."""
+    if not given:
+        return {"workload": "", "step": {}}
+
+    def gpus() -> int:
+        try:
+            machine = load_topology(str(given["topology"])) if given.get("topology") else None
+        except InputError:  # which says so when the machine is read
+            return 0
+        return int(str(given.get("ranks") or (len(machine.devices) if machine else 0)))
+
+    try:
+        return tables_of_config(document, path, given, gpus)
+    except InputError as error:
+        raise ScenarioError(error.problems) from None
 
 
 def _of_record(path: Path) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from simreduce.training.eager import MEGATRON
 from simreduce.training.gpus import Gpu
+from simreduce.training.memory import OP, SELECTIVE
 
 TORCHTITAN, TORCHTITAN_EAGER, DEEPSPEED, MAXTEXT = (
     "torchtitan", "torchtitan-eager", "deepspeed", "maxtext",
@@ -23,18 +24,22 @@ class Stack:
 
     Fused attention reaches the part `attention` of the rate of GPUs from Hopper on, at most. Other
     kernels move `moves` times the bytes of fused ones. `copied` are bytes that FSDP copies for each
-    parameter, forward and backward. Selective recomputation is `by_op`. Without `balanced`, context
-    parallel ranks have consecutive tokens. `asynchronous` tensor parallel sums hide in forward
-    passes alone.
+    parameter, forward and backward. `selective` recomputation is that policy. Without `balanced`,
+    context parallel ranks have consecutive tokens. `asynchronous` tensor parallel sums hide in
+    forward passes alone.
     """
 
     title: str
     attention: float = 1.0
     moves: float = 1.0
     copied: tuple[float, float] = (0.0, 0.0)
-    by_op: bool = False
+    selective: str = SELECTIVE
     balanced: bool = True
     asynchronous: bool = False
+
+    def policy(self, word: str) -> str:
+        """The policy of recomputation that a stack calls so."""
+        return self.selective if word == SELECTIVE else word
 
     def adapt(self, gpu: Gpu) -> Gpu:
         """The GPU as this stack's kernels use it."""
@@ -58,7 +63,12 @@ class Stack:
 # step time), in `steps.csv`, are by ranks of consecutive tokens and sums that hide in forward
 # passes; eager kernels move what makes the one published pair of eager and compiled steps differ.
 _TITAN = Stack(
-    "torchtitan, compiled", 0.35, copied=(4.0, 10.0), by_op=True, balanced=False, asynchronous=True
+    "torchtitan, compiled",
+    0.35,
+    copied=(4.0, 10.0),
+    selective=OP,
+    balanced=False,
+    asynchronous=True,
 )
 STACKS: Mapping[str, Stack] = {
     MEGATRON: Stack("Megatron-LM"),

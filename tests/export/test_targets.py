@@ -49,6 +49,7 @@ class Sharded:
     reduce_dtype: int | None = 0
     group: int = 0
     units: str | int = ""
+    overlap: bool = True
 
 
 @cache
@@ -329,6 +330,10 @@ def test_deepspeed_gets_its_stage_buckets_and_precision():
         "contiguous_gradients": True,
     }  # fmt: skip
     assert json.loads(text)["bf16"] == {"enabled": True}
+    waits = replace(made, shards=Sharded(overlap=False))
+    [text] = export("deepspeed", waits).values()
+    assert json.loads(text)["zero_optimization"]["overlap_comm"] is False
+    assert any("FSDP reduces beside" in why for why in why_not("pytorch", waits))
     made = replace(made, method="zero3")
     zero = json.loads(export("deepspeed", made)["ds_config.json"])["zero_optimization"]
     assert (zero["stage"], zero["stage3_prefetch_bucket_size"]) == (3, 7_000_000)

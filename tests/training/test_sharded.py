@@ -95,6 +95,22 @@ def ring(ranks: int, nbytes: float, rate: float = RATE) -> float:
     return (ranks - 1) / ranks * nbytes / rate
 
 
+@pytest.mark.parametrize(("method", "gathers"), [("zero1", 2), ("zero2", 2), ("zero3", 1)])
+def test_without_overlap_backward_waits_for_every_reduction(method, gathers):
+    """DeepSpeed without `overlap_comm`: two blocks compute for 12 s, and both reductions add to
+    that, as do gathers after the update or before the first block. Beside it one is hidden.
+    """
+    job = work(transformer(2, 4000), (0, 1, 1, 1, 1, 0), (0, 2, 2, 2, 2, 0))
+    alone = ring(4, 4 * 4000)
+    beside, waits = (
+        run(job, nodes(1, 4), method, Sharding(overlap=overlap)).step.seconds
+        for overlap in (True, False)
+    )
+
+    assert waits == pytest.approx(12 + (2 + gathers) * alone)
+    assert beside == pytest.approx(waits - alone)
+
+
 def by_recurrence(
     gather: float, scatter: float, f: float, b: float, root: tuple[float, ...], blocks: int
 ) -> tuple[float, list[float], list[float]]:

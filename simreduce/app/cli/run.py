@@ -530,9 +530,10 @@ def step(
     details: bool,
     **given: Any,
 ) -> Reply:
-    """Predict the training step of SCENARIO (a file with a [step], a shipped name, or a job that
-    was recorded as for `simreduce replay`): how much of the reductions the backward pass hides, and
-    which strategy gives the fastest step. With [replicas] instead of [step]: the time of an update
+    """Predict the training step of SCENARIO (a file with a [step], a shipped name, DeepSpeed's
+    configuration as JSON with --workload and --topology, or a job that was recorded as for
+    `simreduce replay`): how much of the reductions the backward pass hides, and which strategy
+    gives the fastest step. With [replicas] instead of [step]: the time of an update
     of synchronous replicas whose workers do not compute equally long.
 
     On Ctrl-C or SIGTERM, prints the results so far and exits with status 130.

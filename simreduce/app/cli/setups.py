@@ -580,11 +580,15 @@ def read_scenario(
     batch: int | None = None,
 ) -> Scenario | None:
     """The scenario with what the options say instead; None if there is a fault."""
+    from simreduce.study.scenario import OPTIONS  # noqa: PLC0415 - other commands do without
     from simreduce.study.scenario_files import look_at_scenario  # noqa: PLC0415 - other commands do without
 
+    some = len(list(filter(None, (given.get("gpus") or "").split(","))))
     scenario, machine, found = look_at_scenario(
         text,
         batch,
+        OPTIONS,
+        given.get("ngpus") or some,
         gpu_indices=faults.attempt("", read_gpu_indices, given.get("gpu_indices")),
         faithful=given.get("faithful"),
         strategies=list(strategies) or None,

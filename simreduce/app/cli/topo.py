@@ -198,7 +198,7 @@ def import_(faults: Faults, file: str, **given: Any) -> None:
     refuse(faults, unknown, f"says nothing about {file}, which is another kind of file")
     faults.raise_any()
     if is_log and "gpu" not in given:
-        note(f"{file}: names no GPU; their NVLinks tell a model with as many, and --gpu names one")
+        note(f"{file}: says how many NVLinks a GPU has and not which it is; --gpu does")
     write_output(
         output_path("output") or STDOUT, [read(text.lstrip("\ufeff"), Path(file).name, **given)]
     )

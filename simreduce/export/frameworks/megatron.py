@@ -290,7 +290,8 @@ def _deepspeed_files(choice: Choice) -> dict[str, str]:
     gather = {"allgather_partitions": True, "allgather_bucket_size": unit}
     zero = {
         "reduce_scatter": True, "reduce_bucket_size": unit, **(gather if stage < 3 else {}),
-        "overlap_comm": True, "contiguous_gradients": True,
+        "overlap_comm": choice.shards is None or choice.shards.overlap,
+        "contiguous_gradients": True,
         **({"stage3_prefetch_bucket_size": unit} if stage == 3 else {}),
     }  # fmt: skip
     given = choice.shards.param_dtype if choice.shards else None

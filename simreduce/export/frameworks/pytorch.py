@@ -112,7 +112,11 @@ def _not_replicated(choice: Choice) -> list[str]:
 
 def _not_sharded(choice: Choice) -> list[str]:
     why = f"FSDP has no {choice.method}; DeepSpeed has, and FSDP has zero2 and zero3"
-    return holding({why: choice.method not in _STRATEGIES})
+    waits = choice.shards is not None and not choice.shards.overlap
+    return holding({
+        why: choice.method not in _STRATEGIES,
+        "FSDP reduces beside the backward pass: leave overlap out": waits,
+    })  # fmt: skip
 
 
 def _nearest(choice: Choice) -> list[str]:

@@ -66,7 +66,7 @@ from simreduce.training.mesh.write import simulate_mesh
 from simreduce.training.sharded import Sharding
 from simreduce.training.sharded.collectives import sharded_method
 from simreduce.training.sharded.simulation import simulate_sharded_step
-from simreduce.training.stacks import TORCHTITAN, TORCHTITAN_EAGER
+from simreduce.training.stacks import STACKS, TORCHTITAN, TORCHTITAN_EAGER
 from simreduce.workload import Model
 from simreduce.workload.decoder import Decoder
 from simreduce.workload.loader import load_decoder
@@ -105,7 +105,8 @@ def job_of(step: PublishedStep, gpu: Gpu) -> MeshJob:
         shape, mesh, gpu, step.micro_batch,
         step.global_batch // (mesh.dp * step.micro_batch), step.sequence,
         "1f1b" if step.virtual == 1 else "interleaved", step.virtual, split or (),
-        recompute=step.recompute, attention=FUSED if source.recent or titan else UNFUSED,
+        recompute=STACKS[source.stack].policy(step.recompute),
+        attention=FUSED if source.recent or titan else UNFUSED,
         sequence_parallel=step.sequence_parallel,
         optimizer=FSDP if titan else REPLICATED if source.plain else DISTRIBUTED,
         overlap=frozenset(overlap | ({EXPERTS} if step.hidden and step.ep > 1 else set())),

@@ -61,6 +61,7 @@ from simreduce.training.simulation import (
     MemoryFit,
     device_memory,
 )
+from simreduce.training.stacks import STACKS
 from simreduce.training.step_errors import apart, ask, step_interval
 from simreduce.workload.decoder import Decoder
 
@@ -182,7 +183,7 @@ def _smaller(job: MeshJob, node: int) -> Iterator[tuple[str, MeshJob]]:
     recomputes = [FULL] if job.recompute == OP else POLICIES[POLICIES.index(job.recompute) + 1 :]
     known = OPTIMIZERS if job.mesh.pp == 1 else OPTIMIZERS[:2]
     optimizers = known[OPTIMIZERS.index(job.optimizer) + 1 :]
-    one = [{"recompute": each} for each in recomputes]
+    one = [{"recompute": STACKS[job.kernels].policy(each)} for each in recomputes]
     one += [{"optimizer": each} for each in optimizers]
     found: list[dict[str, Any]] = [
         *one, *({"recompute": FULL, "optimizer": each} for each in optimizers if recomputes),

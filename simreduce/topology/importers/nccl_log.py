@@ -13,7 +13,8 @@
 NVIDIA/nccl src/graph/topo.cc prints it: rates in GB/s; numbers in hexadecimal, up to 2.20 without
 the host's before them; architecture, vendor and model of a CPU, the rank of a GPU, the device of a
 bridge, and the rate of a port. A PCIe link of NCCL has 0.75 GB/s a lane of Gen3 and twice as much a
-generation. The log says no model of GPU: the sum of its NVLinks tells the generation. Ports of NICs
+generation. The log says no model of GPU: the sum of its NVLinks tells the generation, and RCCL's
+`XGMI[48.0]` the target of AMD's compilers (ROCm/rccl src/graph/topo.h). Ports of NICs
 are in logs of several nodes only.
 """
 
@@ -31,7 +32,7 @@ SYSTEM = re.compile(r"NCCL INFO === System : ")
 """The title of a graph."""
 _LINE = re.compile(r"(?P<rank>\S+:\d+:\d+ \[\d+\]) NCCL INFO (?P<text>.*)")
 _NODE = re.compile(
-    r"(?P<indent> *)(\+ (?P<link>[A-Z0-9]{3})\[(?P<rate>\d+\.\d)\] - )?"
+    r"(?P<indent> *)(\+ (?P<link>[A-Z0-9]{3,4})\[(?P<rate>\d+\.\d)\] - )?"
     r"(?P<kind>[A-Z]{3})/([0-9A-Fa-f]+-)?(?P<id>[0-9A-Fa-f]+)( \((?P<about>[^)]*)\))?.*"
 )
 _ARCHES = {"2": "ppc64", "3": "arm64"}
@@ -46,6 +47,8 @@ _GT_PER_S = {3: 8, 4: 16, 5: 32, 6: 64}
 _GENERATIONS = ((20.0, 6, 70), (20.0, 12, 80), (20.6, 18, 90), (20.6, 12, 90), (40.1, 18, 100))
 """GB/s of an NVLink in NCCL, NVLinks of a GPU, and its compute capability."""
 _RATES = {70: 20.0, 80: 20.0, 90: 20.6, 100: 40.1, 86: 12.0, 60: 18.0}
+_TARGETS = {48.0: "gfx942", 36.0: "gfx90a"}
+"""By GB/s of an XGMI link in RCCL."""
 _MBIT_PER_S = 8000
 """Of a GB/s, as NCCL divides."""
 
@@ -74,6 +77,9 @@ class _Writer:
     def __init__(self, nodes: list[re.Match[str]]) -> None:
         self._nodes = nodes
         self._sm = _capability(nodes)
+        xgmi = [float(node["rate"]) for node in nodes if node["link"] == "XGMI"]
+        fit = (each for each in _TARGETS if xgmi and not any(rate % each for rate in xgmi))
+        self._xgmi = next(fit, 0.0)
         gpus = [node for node in nodes if node["kind"] == "GPU" and node["about"]]
         ranks = sorted(int(node["about"]) for node in gpus if node["about"].isdecimal())
         self._amd = _WITH_GEN5 * any(
@@ -109,6 +115,7 @@ class _Writer:
             if kind == "GPU":
                 dev = self._dev.get(node["about"], 0)
                 sm = f' sm="{self._sm}"' if self._sm else ""
+                sm = f' gcn="{_TARGETS[self._xgmi]}"' if self._xgmi else sm
                 return [f'{head} class="0x030200">', f'<gpu dev="{dev}"{sm}>'], "</gpu></pci>"
             if kind == "NIC":
                 return [f'{head} class="0x020700">', "<nic>"], "</nic></pci>"
@@ -116,6 +123,9 @@ class _Writer:
         if kind == "NET":
             speed = round(float(node["rate"]) * _MBIT_PER_S)
             return [f'<net name="net{int(node["id"], 16)}" speed="{speed}"/>'], ""
+        if link == "XGMI":
+            count = max(round(float(node["rate"]) / (self._xgmi or float(node["rate"]))), 1)
+            return [f'<xgmi target="{_bus(node)}" count="{count}" tclass="0x038000"/>'], ""
         if link == "NVL":
             count = max(round(float(node["rate"]) / _RATES.get(self._sm, 20.0)), 1)
             target = {"NVS": ("ffff:00:00.0", SWITCH_CLASS), "CPU": ("ffff:ff:ff.0", CPU_CLASS)}

@@ -241,6 +241,8 @@ def _jobs(
     policies = values["recompute"] or ([NONE, FULL] if auto else [NONE])
     if auto and not values["recompute"] and values["attention"] != FUSED:
         policies = POLICIES
+    if _counts_ops(shape, values["attention"]):
+        policies = [STACKS[values["kernels"]].policy(each) for each in policies]
     overlap, gini = values["overlap"], values["router_gini"]
     shared: Mapping[str, Any] = {
         "attention": values["attention"] or FUSED,
@@ -400,7 +402,7 @@ def _job(
     if schedule in ONE_STAGE:  # as in Megatron-LM: only interleaved stages send beside compute
         rest = {**rest, "overlap": rest["overlap"] - {P2P}}
     if rest["recompute"] == OP:
-        known = not (shape.experts or shape.latent or shape.bias) and rest["attention"] == FUSED
+        known = _counts_ops(shape, rest["attention"])
         words = "nobody counted op of experts, biases, latent or unfused attention; full is known"
         faults.check(known, "recompute", words)
     if mesh.copies > 1:
@@ -417,6 +419,11 @@ def _job(
     if faults.problems:
         return Refusal(name, tuple(each.removeprefix(": ") for each in faults.problems))
     return MeshJob(shape, mesh, gpu, micro, micros, tokens, schedule, virtual, split, **rest)
+
+
+def _counts_ops(shape: Decoder, attention: str | None) -> bool:
+    """Whether it is known what is kept op by op."""
+    return not (shape.experts or shape.latent or shape.bias) and attention in (None, FUSED)
 
 
 def _check_kernel(

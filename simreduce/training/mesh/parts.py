@@ -265,8 +265,7 @@ class Parts:
         if not self.job.sequence_parallel:
             once = MeshCall(TP, ALL_REDUCE, nbytes, by=self.job.tensor_all_reduce)
             return (once,), (once._replace(behind=weights, pieces=_HIDDEN, later=weights),)
-        shard = nbytes // t
-        beside: tuple[MeshCall, ...] = ()
+        shard, beside = nbytes // t, tuple[MeshCall, ...]()
         if TP_COMM in self.job.overlap:
 
             def split(kind: str, nbytes: int, seconds: float) -> MeshCall:
@@ -311,7 +310,7 @@ class Parts:
         behind = core.forward / c, core.inputs / c
         around = self._around()
         times = products + core + around
-        if self._stack.by_op:
+        if job.recompute == OP:
             keys = kernels.product(rows, self._narrow, shape.width)
             again = keys + kernels.product(rows, shape.width, wide)
             times = replace(times, again=again + around.forward)
@@ -352,7 +351,7 @@ class Parts:
         """The feed-forward part of a block without experts."""
         into, back, others = self._inner(self.job.tokens, self.job.shape.inner // self.job.mesh.tp)
         found = into + back + others + (around := self._around())
-        if self._stack.by_op:
+        if self.job.recompute == OP:
             again = into.forward / 2 if self.job.shape.gated else back.forward
             found = replace(found, again=again + others.forward + around.forward)
         return BlockPart("feed_forward", found, *self._sums(into + back, into))
@@ -456,8 +455,8 @@ class Parts:
     def repeats(self, part: BlockPart) -> tuple[Times, tuple[MeshCall, ...]]:
         """What backward computes of a part again, and the calls that this takes.
 
-        torchtitan's selective recomputation, by op, makes all again but attention by itself and
-        every other product: of Llama's, keys, the one after attention, and one of the two up.
+        Op by op, that is all but attention by itself and every other product: of Llama's, keys, the
+        one after attention, and one of the two up.
         """
         if self.job.recompute == FULL and part.name not in ("embedding", "output"):
             calls = part.forward
@@ -467,19 +466,7 @@ class Parts:
         if self.job.recompute == SELECTIVE:
             return Times(part.times.again), ()
         if self.job.recompute == OP and part.name in ("attention", "feed_forward"):
-            calls = (call for call in part.forward if call.collective in (ALL_GATHER, ALL_REDUCE))
-            return Times(part.times.forward - self._kept_by_op(part.name)), tuple(calls)
+            kinds = ALL_GATHER, ALL_REDUCE  # what ranks scattered is kept
+            again = tuple(call for call in part.forward if call.collective in kinds)
+            return Times(part.times.again), again
         return Times(), ()
-
-    def _kept_by_op(self, name: str) -> float:
-        """Seconds of a forward pass that op by op are not made again: attention and the products of
-        queries and values; of the rest the first and the last of three, or the first of two.
-        """
-        shape, t, rows = self.job.shape, self.job.mesh.tp, self.job.tokens
-        if name == "attention":
-            wide, narrow = shape.queries // t, self._narrow
-            into = self._kernels.linear(rows, shape.width, wide + 2 * narrow).forward
-            core, _ = self._core(shape.crossed / t)
-            return core.forward + into * (wide + narrow) / (wide + 2 * narrow)
-        into, back, _ = self._inner(rows, shape.inner // t)
-        return into.forward / 2 + back.forward if shape.gated else into.forward

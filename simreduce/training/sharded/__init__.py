@@ -67,7 +67,8 @@ class Sharding:
     `backward_prefetch` says when the next unit's all-gather is issued: before or after the
     backward pass of a unit, or after its reduce-scatter. An all-gather waits while
     `limit_all_gathers` freed units are still in use; 0 is no limit. With `streams` 2, gradients
-    have a communicator of their own.
+    have a communicator of their own. Without `overlap`, a reduction ends before the backward pass
+    goes on.
 
     Dtypes by code, of all-gathers and of reductions; None for that of the gradient list. If `pure`,
     shards and optimizer states have the parameters' dtype too, and there are no masters.
@@ -83,6 +84,7 @@ class Sharding:
     reduce_dtype: int | None = None
     optimizer: str = "adam"
     streams: int = 1
+    overlap: bool = True
     pure: bool = False
 
     @property
@@ -163,6 +165,8 @@ SHARDING = Format(
           " device, and in what the update of `gpu` moves.", "adam"),
     Field("streams", whole(1, 2), "Communicators of a shard group: with 2, gradients have their"
           " own.", 1),
+    Field("overlap", FLAG, "Whether gradients are reduced beside the backward pass; it waits for"
+          " every reduction else. DeepSpeed's `overlap_comm`.", default=True),
 )  # fmt: skip
 
 

@@ -152,6 +152,8 @@ class _Writer:
             done = self._computed
             for key in self.method.keys(each):
                 done = (self._queue(key, each.unit, done),)
+            if not self.method.sharding.overlap:
+                self._computed = done
             self._owed.discard(each.unit)
             self.found.unreduced.append(MemoryChange(done, -self._gradients[each.unit]))
         elif each.do == Do.UPDATE:

@@ -241,3 +241,24 @@ def test_a_time_in_which_no_gpu_computes_a_pass_is_pointed_out(simreduce, tmp_pa
     assert "more than its GPUs can do: check the time" in simreduce("step", path).out
     path.write_text(f'{lines}time = "500 ms"\n', "utf-8")
     assert "more than its GPUs can do" not in simreduce("step", path).out
+
+
+def test_what_is_exported_for_deepspeed_is_the_same_question(simreduce, tmp_path):
+    """Of stage 2 in bfloat16, of two passes: the step takes as long."""
+    path, config = tmp_path / "asked.toml", tmp_path / "ds_config.json"
+    path.write_text(
+        'topology = "dgx-h100"\nworkload = "gpt2"\nstrategies = ["nccl"]\nframework = "deepspeed"\n'
+        '[step]\nbatch = 4\naccumulate = 2\nmethod = "zero2"\n'
+        '[step.sharding]\nparam_dtype = "bfloat16"\nunits = "40 MB"\n'
+    )
+    asked = json.loads(simreduce("step", path, "--json", "--workers", "1").out)
+    config.write_text(simreduce("export", "deepspeed", path, "--algo", "nccl").out)
+    machine = "--workload", "gpt2", "--topology", "dgx-h100", "--workers", "1"
+    read = simreduce("step", config, "--json", *machine)
+
+    assert (read.status, read.err) == (0, "")
+    assert json.loads(read.out)["step_time_us"] == asked["step_time_us"]
+    unread = simreduce("step", config)
+    assert unread.status == 2
+    assert "--workload: missing" in unread.err
+    assert "--topology: missing" in unread.err

@@ -290,6 +290,6 @@ def test_the_graph_in_a_log_of_nccl_is_a_machine(simreduce, tmp_path):
     read = simreduce("topo", "import", log, "-o", written)
 
     assert read.status == 0
-    assert "names no GPU; their NVLinks tell a model with as many, and --gpu names one" in read.err
+    assert "says how many NVLinks a GPU has and not which it is; --gpu does" in read.err
     assert simreduce("topo", "check", written).status == simreduce("topo", "check", log).status == 0
     assert simreduce("topo", "import", log, "--gpu", "H200").out.count('"H200"') == 1

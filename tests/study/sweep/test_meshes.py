@@ -97,7 +97,7 @@ def test_faults_are_all_of_them(scenario):
     text = "\n".join(error.value.problems)
 
     assert "over.mesh: mesh: unknown axis 'tpp' (did you mean 'tp'?)" in text
-    assert "over.recompute: must be one of none, selective, full, got 'ful'" in text
+    assert "over.recompute: must be one of none, selective, full, op, got 'ful'" in text
     assert "(did you mean 'fsdp'?)" in text
     assert "over.bach: unknown key" in text
     assert "over.micro_batch: must be" in text

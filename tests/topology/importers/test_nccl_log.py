@@ -84,6 +84,29 @@ def test_a_graph_of_two_sockets_amid_other_lines():
     assert wires["cpu0", "cpu1"] == ("upi", 2)
 
 
+@pytest.mark.parametrize(
+    ("rate", "model", "link", "lanes"),
+    [("48.0", "MI300X", "xgmi_cdna3", 1), ("72.0", "MI250X", "xgmi_cdna2", 2)],
+)
+def test_the_graph_of_rccl(rate, model, link, lanes):
+    """Two GPUs; RCCL counts 48 GB/s of an XGMI link of MI300X, and 36 of MI250X."""
+    lines = (
+        "=== System : maxBw 48.0 totalBw 336.0 ===",
+        "CPU/0-0 (1/2/-1)",
+        "+ PCI[48.0] - GPU/0-11000 (0)",
+        f"              + XGMI[{rate}] - GPU/0-2f000",
+        "+ PCI[48.0] - GPU/0-2f000 (1)",
+        f"              + XGMI[{rate}] - GPU/0-11000",
+        "==========================================",
+    )
+    text = "".join(f"n1:10:20 [0] NCCL INFO {line}\n" for line in lines)
+    machine, _ = read_nccl_topology(to_xml(text, "log"), "log")
+    [found] = [k for k in machine.links if (k.source, k.target) == ("gpu0", "gpu1")]
+
+    assert machine.nodes["gpu0"].model == model
+    assert (found.link_class, found.lanes) == (link, lanes)
+
+
 def test_a_log_without_its_graph():
     with pytest.raises(TopologyError, match="log: no graph of NCCL's in it; record with"):
         to_xml("n1:1:1 [0] NCCL INFO === System : maxBw 24.0 totalBw 24.0 ===\n", "log")

@@ -358,6 +358,18 @@ def test_a_file_of_a_schedule_may_place_stages_as_it_likes(tmp_path):
     assert "rank 0:  | waits for its turn at 1B0" in fault
 
 
+@pytest.mark.parametrize(
+    ("model", "kernels", "policy"),
+    [(LLAMA, "torchtitan", "op"), (LLAMA, "megatron", "selective"),
+     (EXPERTS, "torchtitan", "selective")],
+)  # fmt: skip
+def test_torchtitan_means_op_by_op_by_selective(model, kernels, policy):
+    table = {"mesh": "dp=8", "recompute": "selective", "kernels": kernels}
+    [job] = _ask({**table, "optimizer": "fsdp"}, model).jobs
+
+    assert job.recompute == policy
+
+
 def test_unknown_keys_have_a_nearest():
     """All of them at once, in both tables."""
     found = _ask({

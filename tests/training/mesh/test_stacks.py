@@ -65,7 +65,7 @@ def test_by_op_a_third_of_products_is_made_again():
     """Keys, the product after attention and one up: 4096 x (1024 + 4096 + 14336) of 218 million
     weights of a block; and what is no product.
     """
-    parts = Parts(_job("torchtitan", recompute="selective"))
+    parts = Parts(_job("torchtitan", recompute=STACKS["torchtitan"].policy("selective")))
     again = sum(parts.repeats(part)[0].forward for part in (parts.attention, parts.feed_forward))
     rate = GPUS["H100"].flops * GPUS["H100"].products
     products = 2 * 8192 * 4096 * (1024 + 4096 + 14336) / rate
