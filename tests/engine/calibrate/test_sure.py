@@ -18,11 +18,11 @@ from simreduce.engine.calibrate.intervals import (
     SIZES,
     Errors,
     Spread,
-    weighted_quantile,
     is_known,
     published_errors,
     read_errors,
     spread,
+    weighted_quantile,
     write_errors,
 )
 from simreduce.engine.runtime import NcclConstants
