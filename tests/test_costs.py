@@ -19,6 +19,10 @@ from click.testing import CliRunner
 
 import simreduce as sr
 from simreduce.app.cli import cli
+from simreduce.planners.layouts import layout
+from simreduce.study.sweep import question
+from simreduce.study.sweep.grid import Specification
+from simreduce.topology import load_machine
 
 PACKAGE = str(Path(sr.__file__).parent)
 MOST = 2.2
@@ -56,3 +60,22 @@ def test_twice_the_work_takes_twice_the_lines(act: Callable[[int], object], n: i
     act(4)  # what is imported and compiled once
     few, many = _lines(lambda: act(n)), _lines(lambda: act(2 * n))
     assert 0 < many <= MOST * few
+
+
+def test_a_sweep_reads_a_machine_once_for_all_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = list[str]()
+    monkeypatch.setattr(question, "set_machine", lambda text, _: read.append(text) or (text, {}))
+    over = {"nics": (1, 2), "size": tuple(1024 * i for i in range(1, 51))}
+    planned = Specification(question.read_question("dgx-h100x4"), "sweep", over).plan()
+    assert len({each.cell.digest for each in planned if each.cell}) == 50
+    assert len(read) == 2
+
+
+def test_a_layout_is_hashed_without_its_table_of_links() -> None:
+    """Every cache that is asked about a layout hashes it."""
+
+    def act(ranks: int) -> int:
+        found = layout(load_machine(f"switch:{ranks},bandwidth=10GB/s"))
+        return _lines(lambda: hash(found))
+
+    assert act(128) <= MOST * max(act(64), 1)

@@ -53,6 +53,17 @@ def test_start_up_loads_nothing_heavy(act):
     assert set() == _modules_after(act) & set(HEAVY)
 
 
+def test_an_import_of_a_machine_loads_neither_searches_nor_reports(tmp_path):
+    """A table of eight GPUs takes 0.8 s of CPU time, of which that would be as much again."""
+    table = tmp_path / "topo.txt"
+    names = [f"GPU{i}" for i in range(8)]
+    rows = ("\t".join([a, *("X" if a == b else "NV18" for b in names)]) for a in names)
+    table.write_text("\n".join(["\t".join(["", *names]), *rows]))
+    loaded = _modules_after(_command("topo", "import", str(table), "--gpu", "H100"))
+
+    assert not {"scipy", "simreduce.app.cli.run", "simreduce.report.schemas"} & loaded
+
+
 def test_the_probe_sees_what_is_loaded():
     """The check above can fail: a command that simulates does load the heavy modules."""
     loaded = _modules_after(_command("bench", "switch:2", "-b", "1M"))
@@ -67,6 +78,22 @@ def test_a_small_bench_loads_only_what_it_uses():
 
     unused = {"networkx", "numba", "multiprocessing"}
     assert set() == loaded & (unused | {"simreduce.training", "simreduce.study.scenario"})
+
+
+@pytest.mark.parametrize(
+    ("command", "unused"),
+    [
+        (("topo", "list"), {"networkx", "scipy", "http"}),
+        (("sweep", "switch:2", "--over", "size=1K,2K", "--dry-run"), {"networkx", "scipy", "http"}),
+        (("run", "dgx-h100-gpt2-ddp", "--algo", "nccl", "--workers", "1"), {"scipy", "http"}),
+        (("step", "step-dgx1p-resnet50", "--algo", "xring", "--workers", "1"), {"scipy"}),
+    ],
+    ids=["topo", "sweep", "run", "step"],
+)
+def test_a_command_loads_no_library_that_others_need(command, unused):
+    """Fits, pictures and schemas are loaded by who fits, draws or lists them."""
+    loaded = _modules_after(_command(*command))
+    assert set() == loaded & (unused | {"simreduce.study.accuracy", "simreduce.report.schemas"})
 
 
 def test_importing_the_package_loads_no_part_of_it():

@@ -14,11 +14,13 @@ from simreduce.computing.workers import (
     answering,
     as_piece,
     charge,
+    is_overdue,
     time_is_up,
     time_left,
     until_stopped,
     within,
 )
+from simreduce.study.ranking import answer_all
 
 SHORT, LONG = 0.05, 30.0
 
@@ -138,3 +140,17 @@ def test_what_a_cache_keeps_is_a_piece_of_work_each_time():
         for left in (1 - 3e3 / 1.4e6, 1 - 6e3 / 1.4e6):
             kept(1 << 30)
             assert time_left() == pytest.approx(left)
+
+
+def test_a_budget_waits_for_what_runs_today_but_not_for_long():
+    def evaluate(number, _limit):
+        return time.sleep(LONG * number) or number
+
+    begun = time.monotonic()
+    with within(SHORT):
+        found, _, untried, hurried = answer_all(
+            (0, 1), ("a", "b"), evaluate, by_name=False, waited=(0, 1)
+        )
+    assert (found, untried, hurried) == ({0: 0}, 1, True)
+    assert time.monotonic() - begun < LONG / 2
+    assert not is_overdue()

@@ -505,11 +505,17 @@ def step(
     *,
     disturbance: Disturbance | None = None,
     workers: int = 1,
+    simulate_all: bool = False,
 ) -> StepRanking:
-    """The strategies of a scenario that has a `[step]`, by the training step around them."""
+    """The strategies of a scenario that has a `[step]`, by the training step around them.
+
+    Unless the scenario names them or `simulate_all` is set, those that cannot be among the first
+    ten are in `bounded`, with what they take at least.
+    """
     whole(workers, "workers", 1)
     found = _scenario(scenario, batch).but(disturbance=disturbance)
-    return as_answer(StepRanking, rank_steps(scenarios.with_step(found), workers))
+    question = scenarios.with_step(found)
+    return as_answer(StepRanking, rank_steps(question, workers, simulate_all=simulate_all))
 
 
 def bench(

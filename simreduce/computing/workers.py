@@ -364,17 +364,23 @@ def as_piece(work: Callable[P, R]) -> Callable[P, R]:
 _AGAIN = 0.5
 """Seconds after which work that had no answer yet when its time was up is looked at again."""
 
+_OVERDRAFT = 1.15
+"""Times its seconds after which a budget of time waits for no more than an answer."""
+
 _SOON = 1e-3
 """Seconds of a timer that is due."""
 
 
 @dataclass(eq=False)
 class _Budget:
-    """Is spent when the time is `due` by `time.monotonic()`, or so many ops are done."""
+    """Is spent when the time is `due` by `time.monotonic()`, or so many ops are done; after `late`
+    nothing is waited for.
+    """
 
     due: float
     of_work: bool = False
     ended: bool = False
+    late: float = inf
 
     def left(self) -> float:
         """Seconds that are left."""
@@ -404,6 +410,13 @@ def _counts_work() -> bool:
 def time_is_up() -> bool:
     """Whether the budget of the `within` at hand is spent."""
     return time_left() == 0.0
+
+
+def is_overdue() -> bool:
+    """Whether the time of the `within` at hand has been up for so long that nothing is waited for;
+    never of a budget that counts work.
+    """
+    return bool(_budgets) and time.monotonic() > _budgets[-1].late
 
 
 @contextmanager
@@ -445,7 +458,13 @@ def within(seconds: float, *, of_work: bool = False) -> Iterator[None]:
         return
     of_work = _counts_work() if _budgets else of_work
     due = _ops[0] + seconds * _PACE if of_work else time.monotonic() + seconds
-    own = _Budget(min([due, *(outer.due for outer in _budgets[-1:])]), of_work)
+    late = inf if of_work else time.monotonic() + seconds * _OVERDRAFT
+    outer = _budgets[-1:]
+    own = _Budget(
+        min([due, *(each.due for each in outer)]),
+        of_work,
+        late=min([late, *(each.late for each in outer)]),
+    )
     _budgets.append(own)
     before, began, others = None, time.monotonic(), (0.0, 0.0)
     with suppress(ValueError, AttributeError):  # another thread, or Windows

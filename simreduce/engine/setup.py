@@ -81,6 +81,10 @@ Ready = float | npt.NDArray[np.float64]
 
 _OTHER_NETS = ("efa", "slingshot", "tcp")
 """Links of networks that are neither InfiniBand nor RoCE, by the beginning of their names."""
+_NODE, _DOMAINS = 8, 1.8
+"""GPUs of most nodes; and the factor by which intervals of NVLink domains of more GPUs, joined by
+NICs, are wider: 20 racks of GB200 take 1.2 to 2.2 times as long as predicted.
+"""
 BY_STRATEGY = replace(TENSORFLOW, name="by_strategy")
 """In the place of a runtime: each strategy's own (see `Setup.running`). A plan by itself, which
 says no strategy, runs on TensorFlow's.
@@ -384,6 +388,8 @@ class Setup(Simulator):
         elif not (nccl.measured or nccl == self._generation):
             return None
         low, high = spread(collective, self.link_class, nbytes, without, file, misfit, library)
+        if taken.algorithm == "nvlstree" and max(map(len, self.layout.tasks)) > _NODE:
+            low, high = low / _DOMAINS, high * _DOMAINS
         return low * seconds, high * seconds
 
     @lru_cache(maxsize=1 << 14)  # noqa: B019 - few setups, each with many sizes

@@ -26,6 +26,7 @@ import stat
 import tomllib
 from collections import deque
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -370,6 +371,7 @@ def _copy_permissions(source: str, number: int) -> None:
         os.fchmod(number, stat.S_IMODE(old.st_mode))
 
 
+@cache
 def data_dir(kind: Literal["topologies", "scenarios"]) -> Path:
     """The folder of shipped TOML files of one kind.
 

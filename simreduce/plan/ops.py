@@ -452,7 +452,9 @@ def merged_channel(number: int, blocks: int) -> int:
 
 
 def halve_threads(channel: int, times: int) -> int:
-    """The channel of a send whose blocks have half of the threads, `times` (0 to 3) over."""
+    """The channel of a send whose blocks have half of the threads, `times` (0 to 3) over; of one to
+    a switch that sums, half of what they have for each of eight heads.
+    """
     return channel + _HALVING * times
 
 

@@ -6,12 +6,12 @@ renders our SVG with the fonts of a package: a machine without fonts gets the sa
 
 from __future__ import annotations
 
+import html
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from xml.sax.saxutils import escape as xml_escape, quoteattr
 
 from simreduce.errors import escape, load_extra
 
@@ -233,6 +233,8 @@ def to_svg(drawing: Drawing, name: Callable[[Mark], str] = lambda _: "") -> str:
 
 
 def _elements(shapes: Iterable[Shape], name: Callable[[Mark], str]) -> Iterator[str]:
+    from xml.sax.saxutils import quoteattr  # noqa: PLC0415 - loads urllib and http
+
     for shape in shapes:
         match shape:
             case Mark():
@@ -300,7 +302,7 @@ def _number(value: float) -> str:
 
 def _text(text: str) -> str:
     """As XML writes it, without characters that nobody sees."""
-    return xml_escape(escape(text))
+    return html.escape(escape(text), quote=False)
 
 
 def check_png() -> None:

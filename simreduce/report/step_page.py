@@ -89,6 +89,7 @@ from simreduce.report.steps import (
 from simreduce.study.advice import runs_nccl, strategy_of
 from simreduce.study.tune.composed import ERROR
 from simreduce.study.tune.meshes import MeshRanking, Ranking
+from simreduce.study.tune.rank import FIRST
 from simreduce.study.tune.steps import MethodRanking
 from simreduce.study.tune.whatif_steps import look_at_step
 from simreduce.training import StepResult
@@ -107,6 +108,9 @@ _CLOSER = "its critical path, what would help, its timeline"
 
 _LEFT_OUT = "a lower bound says slower, memory does not do, or another order changes nothing"
 """Why meshes are left out."""
+
+_NOT_FIRST = f"none is among the first {FIRST} or recommended (--all simulates them)"
+"""Why strategies are left out."""
 
 _SAME = 1e-6
 """Part of a step below which a difference is none to tell."""
@@ -164,6 +168,10 @@ def step_text(
             lines += ["", f"{ranking.bounded} left out: {_LEFT_OUT}"]
         lines += refused_lines(ranking.refused) if ranking.scenario.question.named else []
     else:
+        if ranking.bounded:
+            least = units.format_duration(ranking.bounded[0][1].seconds)
+            what = f"{units.plural(len(ranking.bounded), 'other')} would take {least} or more"
+            lines += ["", f"{what}: {_NOT_FIRST}"]
         more = [f"{_CLOSER} and buckets", *[f"{len(misfits)} that do not fit"] * bool(misfits)]
         lines += name_lines(ranking, own, more, details=details)
     composed = composed_words([c.step.method for c in ranking.candidates if c.step.composed])

@@ -255,6 +255,13 @@ def _devices_of(bucket: Bucket, ranking: MethodRanking) -> list[str]:
     return [ranking.scenario.setup.layout.ranks[rank] for rank in bucket.ranks]
 
 
+_BOUNDED = Record(
+    "bounded-step",
+    "A method that was not simulated.",
+    Key("method", TEXT, "Its name and that of its strategy.", lambda each: each[0]),
+    Key("at_least_us", MICROSECONDS, "What a step takes at least.", lambda each: each[1].seconds),
+    Key("reason", TEXT, "Why what comes last takes as long.", lambda each: each[1].reason),
+)
 BUCKET = Record(
     "bucket",
     "Gradients that are reduced together, or variables that are read.",
@@ -364,7 +371,11 @@ STEP = Document(
         "reads", list_of(BUCKET), "Variables that devices read, by start.",
         "recommended.step.reads",
     ),
-    Key("candidates", list_of(CANDIDATE), "Every method, shortest step first."),
+    Key("candidates", list_of(CANDIDATE), "Methods that were simulated, shortest step first."),
+    Key(
+        "bounded", list_of(_BOUNDED),
+        "Methods that cannot be among the first, by what they take at least.",
+    ),
     REFUSED_KEY,
     *FACTOR_KEYS,
     Key("complete", FLAG, "False if the command was stopped and methods are untried."),

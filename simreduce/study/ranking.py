@@ -28,7 +28,15 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from simreduce import units
 from simreduce.computing import group_by, grouped
-from simreduce.computing.workers import Watch, beside, time_is_up, until_stopped, unwatched, working
+from simreduce.computing.workers import (
+    Watch,
+    beside,
+    is_overdue,
+    time_is_up,
+    until_stopped,
+    unwatched,
+    working,
+)
 from simreduce.engine import AtLeast
 from simreduce.engine.kernel.store import kernel, make_kernel
 from simreduce.engine.setup import Setup
@@ -317,7 +325,9 @@ class Stuck:
 
 
 class Postponed(NamedTuple):
-    """The answer takes long: `transfers` of its plan, or more. A study asks again, with a limit."""
+    """The answer takes long: `transfers` of its plan, or more. A study asks again, with a limit, in
+    order of these; what is not transfers but puts questions in order does as well.
+    """
 
     transfers: int
 
@@ -421,7 +431,7 @@ def answer_all(
     The machine may refuse questions, but to refuse all that were given `by_name` raises one
     StrategyError. Questions that a fault cuts off for ever are refused too, unless it cuts off all
     of them, which raises Deadlock. Ctrl-C is raised unless something is found. No place of `waited`
-    is postponed, and a budget waits for it.
+    is postponed, and a budget waits for it, but not for much longer than its time.
     """
     coming = until(
         study(questions, evaluate, workers=workers, limits=limits, order=order, at_once=waited)
@@ -431,7 +441,7 @@ def answer_all(
         return not all(isinstance(outcome, Refused | Stuck) for _, outcome in pairs)
 
     def due(pairs: Sequence[tuple[int, Outcome[T]]]) -> bool:
-        return enough(pairs) and {*waited} <= {place for place, _ in pairs}
+        return enough(pairs) and ({*waited} <= {place for place, _ in pairs} or is_overdue())
 
     ended: list[bool] = []
 

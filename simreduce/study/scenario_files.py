@@ -22,6 +22,7 @@ from simreduce.files.formats.syntax import Faults
 from simreduce.planners.layouts import Layout, layout, node_names
 from simreduce.planners.nccl import DEFAULTS, estimates, facts, plan
 from simreduce.planners.nccl.environment import settings_of
+from simreduce.planners.nccl.nics import with_nics
 from simreduce.planners.packing import Fusion, joined_sizes, ready_order, why_too_fine
 from simreduce.planners.strategy import ALL, Strategy, misplaced, parse_strategy
 from simreduce.study.deepspeed import read_config, tables_of_config
@@ -229,9 +230,10 @@ def shipped() -> list[str]:
 
 def beside(path: Path, name: str) -> str:
     """The path of a file that the scenario at `path` names, which is looked for beside it first."""
+    if Path(name).suffix not in (".toml", ".csv", *SUFFIXES):
+        return name
     near = str(path.parent / name)
-    is_file = Path(name).suffix in (".toml", ".csv", *SUFFIXES) and os.path.isfile(near)  # noqa: PTH113 - Path.is_file raises for names that no file can have
-    return near if is_file else name
+    return near if os.path.isfile(near) else name  # noqa: PTH113 - Path.is_file raises for names that no file can have
 
 
 def _read(path: Path, table: Mapping[str, Any], faults: Faults, load: LoadMachine) -> FieldValues:
@@ -248,6 +250,8 @@ def _read(path: Path, table: Mapping[str, Any], faults: Faults, load: LoadMachin
     _load(
         path, values, faults, "topology", load, flatten(values["topology_overrides"] or {}) or None
     )
+    if values["topology"]:
+        values["topology"] = faults.attempt("nccl", with_nics, values["topology"], values["nccl"])
     if values["topology"] and values["link_factors"]:
         scale, where = values["topology"].scale_links, f"{path}: link_factors"
         values["topology"] = faults.attempt("link_factors", scale, values["link_factors"], where)

@@ -16,6 +16,7 @@ faster than that.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -27,11 +28,12 @@ from typing import Any
 from simreduce import units
 from simreduce.computing import group_by, once
 from simreduce.engine.setup import Setup
-from simreduce.errors import InputError, near_or_all
+from simreduce.errors import InputError, TopologyError, near_or_all
 from simreduce.files import exists, parse_toml, read_text
 from simreduce.files.formats import DURATION, FLAG, LINE, Field, Format, number, quantity, whole
 from simreduce.files.formats.syntax import Faults
 from simreduce.topology import Node
+from simreduce.topology.importers.parts import model_named
 from simreduce.training.interference import ALONE, HEAD, Beside, Slowdown
 
 SPREAD = number(0.0, 0.5)
@@ -224,7 +226,42 @@ _LIKE_MI300X = _borrowed("MI300X", _CDNA3), _NO_HOST
 # Large products of DeepBench, in `compute.csv`; attention of heads of 64 and 128 as in `eager`.
 _VOLTA: _Known = "measured kernels", {"products": 0.77, "products32": 0.87, "attention": 0.27}
 
+_LIKE_A100, _LIKE_H100 = _borrowed("A100", _AMPERE), _borrowed("H100", *_H100)
+_CARDS = {
+    # name: TFLOP/s of 16 and 8 bits, TB/s, SMs, TFLOP/s of TF32 and of 32 bits, dense with sums of
+    # 32 bits. NVIDIA's data sheets, of GeForce and RTX 6000 the white papers "NVIDIA Ampere GA102
+    # GPU Architecture", "NVIDIA Ada GPU Architecture" and "NVIDIA RTX Blackwell GPU Architecture".
+    "A30": (165, 0, 0.933, 56, 82, 10.3), "A10": (125, 0, 0.6, 72, 62.5, 31.2),
+    "A10G": (70, 0, 0.6, 80, 35, 31.5), "A40": (149.7, 0, 0.696, 84, 74.8, 37.4),
+    "A5000": (111.1, 0, 0.768, 64, 55.6, 27.8), "A6000": (154.8, 0, 0.768, 84, 77.4, 38.7),
+    "3090": (71, 0, 0.936, 82, 35.6, 35.6), "L4": (121, 242.5, 0.3, 58, 60, 30.3),
+    "L20": (119.5, 239, 0.864, 92, 59.8, 59.8), "L40": (181, 362, 0.864, 142, 90.5, 90.5),
+    "L40S": (362, 733, 0.864, 142, 183, 91.6), "4090": (165.2, 330.3, 1.008, 128, 82.6, 82.6),
+    "6000 Ada": (364.2, 728.5, 0.96, 142, 182.1, 91.1),
+    "5090": (209.5, 419, 1.792, 170, 104.8, 104.8),
+    "PRO 6000": (503.8, 1007.6, 1.792, 188, 251.9, 126),
+    "H100 NVL": (835.5, 1670.5, 3.938, 132, 417.5, 60),
+    "H200 NVL": (835.5, 1670.5, 4.8, 132, 417.5, 60),
+    "B300": (2250, 4500, 8.0, 160, 1125, 75), "GB300": (2500, 5000, 8.0, 160, 1250, 80),
+}  # fmt: skip
+_CLUSTERED = ("H100 NVL", "H200 NVL", "B300", "GB300")
+
 GPUS: Mapping[str, Gpu] = {
+    **{
+        name: _gpu(
+            name,
+            flops,
+            flops8,
+            rate,
+            sms,
+            _LIKE_H100 if flops8 else _LIKE_A100,
+            tf32=tf32,
+            fp32=fp32,
+            clusters=name in _CLUSTERED,
+        )
+        for name, (flops, flops8, rate, sms, tf32, fp32) in _CARDS.items()
+    },
+    "T4": _gpu("T4", 65, 0, 0.32, 40, _LIKE_A100, _VOLTA, tf32=0, fp32=8.1, ampere=False),
     # NVIDIA's data sheets, dense: A100 (2021), H100 and H200 (2023), B200 (2024), H800 and A800
     # as H100 and A100
     "V100": _gpu(
@@ -315,7 +352,8 @@ def memory_of(node: Node) -> int:
 
 def gpu_of(model: str, memory_bandwidth: float | None = None) -> Gpu | None:
     """The GPU of a model such as `A100-SXM4-80GB`, with the machine's memory; None if unknown."""
-    names = [name for name in GPUS if name.lower() in model.lower()]
+    # An RTX A4000 is no A40.
+    names = [n for n in GPUS if re.search(rf"{re.escape(n)}(?!\d)", model, re.IGNORECASE)]
     found = GPUS[max(names, key=len)] if names else None
     return found and replace(found, memory_bandwidth=memory_bandwidth or found.memory_bandwidth)
 
@@ -348,13 +386,22 @@ def gpu_at(setup: Setup) -> Gpu | None:
     return gpu_among([setup.topology.nodes[name] for name in setup.layout.ranks])
 
 
+def _gpu_named(text: str) -> Gpu | None:
+    """The GPU that programs call so, `NVIDIA A100-SXM4-80GB`; None if its figures are not known."""
+    try:
+        model = model_named(text)
+    except TopologyError:
+        return None
+    return gpu_of(model.name, model.memory)
+
+
 def load_gpu(text: str, own: Gpu | None, beside: Callable[[str], str] = str) -> Gpu:
     """The GPU of that name, or of the file `text`, which overrides figures of the machine's `own`.
 
     `beside` finds files of a scenario. InputError lists every fault.
     """
-    if text in GPUS:
-        return GPUS[text]
+    if found := GPUS.get(text) or _gpu_named(text):
+        return found
     text = beside(text) if text.endswith(".toml") else text
     if not exists(text):
         near = near_or_all(text, GPUS)

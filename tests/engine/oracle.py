@@ -694,7 +694,10 @@ class Oracle:
             if protocol == "simple" and slice_:
                 cap = self._of_slices(path, link, factor, channel // 64 + 1, slice_, cap)
         if call.channel >= 0 and link == "nvls":
-            cap = Fraction(constants.channel_rate["nvls"]) * (call.channel // 64 + 1)
+            role, channel = divmod(call.channel, 64 * 64)
+            cap = Fraction(constants.channel_rate["nvls"]) * (channel // 64 + 1)
+            beyond = 8 * (2 ** (role // 16 % 4) - 1)  # heads
+            latency += Fraction(5.5e-6 if role & 2 else 1.6e-6) * beyond
         if link == "net":
             for each, share in zip(path, found.shares, strict=True):
                 latency += Fraction(each.latency) * Fraction(share) if not each.holds_lane else 0

@@ -62,6 +62,7 @@ from simreduce.planners.nccl import (
     DEFAULTS,
     SETTINGS,
     Settings,
+    estimates,
     facts,
     graphs,
     load_conf,
@@ -69,9 +70,10 @@ from simreduce.planners.nccl import (
     plan,
     read_settings,
 )
-from simreduce.planners.nccl.choice import SENDS, Decide
+from simreduce.planners.nccl.choice import SENDS, Decide, NcclPlan
 from simreduce.planners.nccl.constants import COLLECTIVES as TUNED_COLLECTIVES
 from simreduce.planners.nccl.environment import read_assignments, without
+from simreduce.planners.nccl.nics import with_nics
 from simreduce.planners.nccl.variables import RENAMED
 from simreduce.report.accuracy import (
     COMPUTE,
@@ -520,6 +522,7 @@ def nccl(
         maxbytes, stepfactor = "1G", stepfactor or 4.0
     sizes = faults.attempt("", read_sizes, minbytes, maxbytes, stepbytes, stepfactor)
     sizes = faults.require(sizes)
+    whole, machine = machine, with_nics(machine, settings)
     at = plan(facts(machine, settings=settings), settings)
     setup, decide = (
         Setup(machine, calibration=faults.require(calibration), nccl=settings),
@@ -531,21 +534,24 @@ def nccl(
             found = decide.choice(machine.devices, collective, nbytes, OPEN)
             seconds = _simulated(setup, found.text, collective, nbytes) if simulate else None
             calls.append(ChosenCall(nbytes, found, seconds))
+        _say_what_is_faster(setup, at, collective, calls[-1])
     given = f"variables {' '.join(variables)}" if variables else ""
     asked = ChosenCalls(machine, at, collective, calls)
     if not simulate and conf is None:
-        _say_what_is_idle(asked, variables)
+        _say_what_is_idle(asked, whole, variables)
     return Reply(partial(nccl_text, asked, given), partial(NCCL_CHOICES.write, asked))
 
 
-def _say_what_is_idle(asked: ChosenCalls, variables: tuple[str, ...]) -> None:
-    """Names on stderr the variables without which all that is printed is the same."""
+def _say_what_is_idle(asked: ChosenCalls, machine: Topology, variables: tuple[str, ...]) -> None:
+    """Names on stderr the variables without which all that is printed of a machine, with all its
+    NICs, is the same.
+    """
     settings = asked.plan.settings
     names = [each.partition("=")[0].strip() for each in variables]
 
     def shown(settings: Settings) -> tuple[object, ...] | None:
-        at = plan(facts(asked.machine, settings=settings), settings)
-        decide, devices = Decide(asked.machine, settings), asked.machine.devices
+        at = plan(facts(machine, settings=settings), settings)
+        decide, devices = Decide(machine, settings), machine.devices
         sizes = [call.nbytes for call in asked.calls]
         try:
             chosen = [decide.choice(devices, asked.collective, size, OPEN) for size in sizes]
@@ -561,6 +567,30 @@ def _say_what_is_idle(asked: ChosenCalls, variables: tuple[str, ...]) -> None:
         acts = known.startswith("NCCL_") and known in SETTINGS.keys
         if acts and shown(without(settings, known)) == own:
             note(f"{name} changes nothing of this")
+
+
+_FASTER = 1.25
+"""Times as fast from which on another algorithm is named."""
+
+
+def _say_what_is_faster(setup: Setup, at: NcclPlan, collective: str, call: ChosenCall) -> None:
+    """Names on stderr the algorithm that is simulated as faster than NCCL's choice for the largest
+    call, which its own estimate does not show.
+    """
+    if call.simulated is None:
+        return
+    took = {
+        f"nccl:{algorithm}+{protocol}": seconds
+        for algorithm, protocol in estimates(at, collective, call.nbytes)
+        for seconds in [_simulated(setup, f"nccl:{algorithm}+{protocol}", collective, call.nbytes)]
+        if seconds
+    }
+    best = min(took, key=took.__getitem__, default="")
+    if best and _FASTER * took[best] < call.simulated:
+        note(
+            f"{best} is simulated as {call.simulated / took[best]:.2g} times as fast for "
+            f"{units.format_size(call.nbytes)}; `simreduce tune` says whether to set it"
+        )
 
 
 def _simulated(setup: Setup, strategy: str, collective: str, nbytes: int) -> float | None:

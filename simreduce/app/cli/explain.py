@@ -62,7 +62,6 @@ from simreduce.planners.msccl.interpreter import problems_of
 from simreduce.planners.strategy import ALL, Strategy, misplaced, parse_strategy
 from simreduce.report.explain import EXPLAIN, Explained, explanation_text
 from simreduce.report.ranking import FILES, VERIFY, list_problems, list_unproved, title_of
-from simreduce.report.schemas import schema_text, schemas
 from simreduce.report.trace import recording_text
 from simreduce.study.ranking import Question, ask
 from simreduce.study.scenario import Scenario
@@ -423,6 +422,13 @@ def _file_lines(file: str, made: MscclAlgorithm, problems: Sequence[str]) -> lis
     return [f"WRONG {file}: {problem}" for problem in problems] or [proved]
 
 
+def _schemas() -> dict[str, Any]:
+    """Every schema by its name."""
+    from simreduce.report.schemas import schemas  # noqa: PLC0415 - it loads every report
+
+    return schemas()
+
+
 @command(
     examples="""
     simreduce schema
@@ -430,7 +436,7 @@ def _file_lines(file: str, made: MscclAlgorithm, problems: Sequence[str]) -> lis
     simreduce schema scenario.toml
     """
 )
-@click.argument("name", required=False, shell_complete=completes(schemas))
+@click.argument("name", required=False, shell_complete=completes(_schemas))
 def schema(name: str | None) -> None:
     """Print the JSON Schema (draft 2020-12) NAME: every key with its type, its unit and what it
     means. Without NAME, list all.
@@ -438,7 +444,9 @@ def schema(name: str | None) -> None:
     A document of --json names its schema: run/1 is the first version of run. Names in .toml are
     those of files that simreduce reads.
     """
-    known = schemas()
+    from simreduce.report.schemas import schema_text  # noqa: PLC0415 - as above
+
+    known = _schemas()
     if name is None:
         width = max(map(len, known))
         first = {each: found["description"].partition(". ")[0] for each, found in known.items()}

@@ -37,7 +37,6 @@ from simreduce.files.formats.syntax import Faults
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.report.drawing import to_svg
 from simreduce.report.headings import ADVICE, sentence
-from simreduce.report.pictures import RANKS_WORDS, ranks_picture
 from simreduce.report.ranking import files_text
 from simreduce.study.ranking import ask, choice_of
 from simreduce.study.scenario import Scenario, in_cycles, with_step
@@ -49,6 +48,7 @@ from simreduce.study.tune.search.setting import Setting, least_fit
 from simreduce.study.tune.search.targets import times_of
 from simreduce.study.tune.search.tune import advice_of, tune
 from simreduce.study.tune.steps import Pair, first_fit, rank_steps
+from simreduce.topology import Folded
 from simreduce.training import StepQuestion
 from simreduce.training.sharded import DDP, SAME_METHODS
 from simreduce.training.simulation import MemoryFit
@@ -140,7 +140,7 @@ def export(
         scenario, strategy = read_question_scenario(faults, question, algo, given)
         files = _files_of_scenario(target, scenario, strategy, method, workers)
     else:
-        files = _with_picture(target, _choice(faults, target, question, algo, method, given))
+        files = _files_on_topology(faults, target, question, algo, method, given, workers)
     if out is None:
         _print(files)
     else:
@@ -176,6 +176,27 @@ def _print(files: Mapping[str, str]) -> None:
         if len(shown) > 1:
             click.echo(f"# {name}" if not name.endswith(".xml") else f"<!-- {name} -->")
         click.echo(escape(text, "\n\t"), nl=False)
+
+
+def _files_on_topology(
+    faults: Faults,
+    target: str,
+    question: str,
+    algo: str | None,
+    method: str | None,
+    given: Given,
+    workers: int,
+) -> Mapping[str, str]:
+    """The files of the choice that the options name for a topology; for NCCL without one, of what
+    `tune` finds, as its own choice may be slower. InputError with all `faults`.
+    """
+    choice = _choice(faults, target, question, algo, method, given)
+    own = algo is None and target == "nccl" and choice.strategy.collective == "all_reduce"
+    if not own or isinstance(choice.setup.machine, Folded) or choice.setup.layout.n == 1:
+        return _with_picture(target, choice)
+    machine = choice.setup.machine
+    scenario = Scenario(machine.name, machine.title, choice.setup, choice.workload, None)
+    return _best_files(target, scenario, method, workers)
 
 
 def _choice(
@@ -235,6 +256,8 @@ def draw_orders(
     title: str, switches: Sequence[Sequence[str]], orders: Mapping[str, Sequence[str]]
 ) -> Mapping[str, str]:
     """The file of a picture of orders of nodes, which share `switches`; none without switches."""
+    from simreduce.report.pictures import RANKS_WORDS, ranks_picture  # noqa: PLC0415 - with networkx
+
     drawing = ranks_picture(switches, orders, title, RANKS_WORDS)
     return {"ranks.svg": to_svg(drawing)} if drawing else {}
 
@@ -278,7 +301,7 @@ def _best_files(
         found = tune(scenario, target, workers=workers, progress=progress)
     pass_on(found.stopped)
     advises = f"simreduce tune {scenario.name} --target {target} advises"
-    if target in VERSIONS:
+    if target in VERSIONS or scenario.name == scenario.setup.machine.name:
         advises = f"a search for {target} advises"
     words = f"what {advises}"
     if method not in (None, found.advised.setting.method):

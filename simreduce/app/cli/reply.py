@@ -207,6 +207,9 @@ def write_output(path: str, pieces: Iterable[str | bytes]) -> None:
 
 QUIET = 10.0
 """Seconds between two lines where stderr is no terminal; the first comes after half of them."""
+_LONG_LEFT = 20.0
+"""Seconds that are left from which on a command points at --quick."""
+
 _LEAST_LEFT = 3.0
 """Seconds that must be left for a word about them."""
 _REDRAW = 1.0
@@ -309,7 +312,8 @@ class Progress(workers.Work):
     `text` may have two places for numbers, `simulated {} of {} plans`; a call fills them. On a
     terminal, the lines that `preview` makes of what `watch` has passed on stand above. It says how
     long the others take at the mean pace, or less where a budget of time ends before; nothing where
-    bounds will spare most of them (`spares`).
+    bounds will spare most of them (`spares`). A command that has --quick (`quick`) points at it
+    where it takes long without.
     """
 
     def __init__(
@@ -318,8 +322,10 @@ class Progress(workers.Work):
         preview: Callable[[list[Any]], Sequence[str]] = lambda _: (),
         *,
         spares: bool = False,
+        quick: bool = False,
     ) -> None:
         super().__init__()
+        self._quick = quick and workers.time_left() == inf
         self._text, self._preview, self._spares = text, preview, spares
         self._share, self._doing = 0.0, ""
         self._terminal = is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
@@ -396,12 +402,14 @@ class Progress(workers.Work):
     def _left(self, seconds: float) -> str:
         """How long the rest takes. As quick questions come first, that is a guess."""
         done, total = self.counts
+        hint = " (--quick answers in seconds)" * (self._quick and seconds >= QUIET / 2)
         if not done or done >= total or self._spares:
-            return ""
+            return hint if not done else ""
         left = min(seconds / done * (total - done), workers.time_left())
         if left < _LEAST_LEFT:
             return ""
-        return f", about {left:.0f} s left" if left < 120 else f", about {left / 60:.0f} min left"
+        much = f"{left:.0f} s" if left < 120 else f"{left / 60:.0f} min"
+        return f", about {much} left{hint * (left > _LONG_LEFT)}"
 
     def _bar(self, room: int) -> str:
         """How far it is as a picture, if it is known of how many and there is room."""

@@ -174,7 +174,10 @@ def run(
     measurement = read_measurement(faults, found, given)
     seconds = read_budget(faults, budget, quick=quick)
     question = faults.require(found)
-    with within(seconds), Progress("simulated {} of {} strategies", preview_lines) as progress:
+    with (
+        within(seconds),
+        Progress("simulated {} of {} strategies", preview_lines, quick=True) as progress,
+    ):
         ranking = rank(question, workers, progress.watch, simulate_all=simulate_all)
     reply = Reply(
         lambda: ranking_table(ranking, None if simulate_all else BEST, details=details),
@@ -436,7 +439,10 @@ def tune(
     seconds = read_budget(faults, budget, quick=quick)
     question = faults.require(read)
     name, what = target or question.framework or USUAL, objective or ""
-    with within(seconds), Progress("simulated or excluded {} of {} settings") as progress:
+    with (
+        within(seconds),
+        Progress("simulated or excluded {} of {} settings", quick=True) as progress,
+    ):
         found = find_best(question, name, what, half=fp16, workers=workers, progress=progress)
     files = files_of(found)
     as_it_is = out is None and found.advised == found.default
@@ -509,7 +515,10 @@ _ONLY_STEP = (
     help="Try how many workers of [replicas] should be backups.",
 )
 @click.option(
-    "--all", "show_all", is_flag=True, help="Show all strategies, however many, on a terminal too."
+    "--all",
+    "show_all",
+    is_flag=True,
+    help="Simulate all strategies, also those that cannot win; show all.",
 )
 @details_option(
     "Also print the critical path, what would help, the timeline, its buckets, and other names of "
@@ -536,6 +545,9 @@ def step(
     gives the fastest step. With [replicas] instead of [step]: the time of an update
     of synchronous replicas whose workers do not compute equally long.
 
+    Strategies that SCENARIO does not name are simulated only as far as they may be among the
+    first ten, or recommended; the others are counted, with what they take at least.
+
     On Ctrl-C or SIGTERM, prints the results so far and exits with status 130.
     """
     keys = tables_of(scenario)
@@ -557,7 +569,7 @@ def step(
         read = read_scenario(faults, scenario, given, strategy_texts(faults, algo), batch)
         question = with_step(faults.require(read))
     with within(seconds), show_ranking(question) as progress:
-        ranking = rank_question(question, workers, progress.watch)
+        ranking = rank_question(question, workers, progress.watch, simulate_all=show_all)
     document = cache(partial(step_document, ranking))
     lines, unwritten = _traces_of_step(chakra, ranking)
     return Reply(
@@ -575,8 +587,8 @@ def step(
 def show_ranking(question: StepScenario | Meshes) -> Progress:
     """Shows how many steps of a question are simulated."""
     if isinstance(question, Meshes):
-        return Progress("simulated or excluded {} of {} meshes", spares=True)
-    return Progress("simulated {} of {} steps")
+        return Progress("simulated or excluded {} of {} meshes", spares=True, quick=True)
+    return Progress("simulated {} of {} steps", quick=True)
 
 
 def _about(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from simreduce.planners.algorithms.families import IN_RANK_ORDER
 from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.nccl import DEFAULTS, SETTINGS, Settings, read_settings
 from simreduce.planners.nccl.environment import read_assignments
+from simreduce.planners.nccl.nics import with_nics
 from simreduce.planners.strategy import ALL, Strategy, misplaced, parse_strategy, split_strategies
 from simreduce.study.tune.sizes import BY_DEFAULT, ROOTED, BenchCalls, parts_of, sizes
 from simreduce.topology import Topology, load_machine, load_topology
@@ -485,7 +486,9 @@ def read_setup(faults: Faults, text: str, given: Given, *, folded: bool = False)
     fault. Other faulty options count as not given.
     """
     attempt, name = faults.attempt, given.get("calibration")
+    settings = read_nccl(faults, given["nccl"])
     machine = attempt("", load_machine, text, folded=folded)
+    machine = machine and attempt("", with_nics, machine, settings)
     order = attempt("", read_gpu_indices, given.get("gpu_indices"))
     whole = layout(machine) if machine else None
     gpus = given.get("ngpus"), given.get("gpus"), order, given.get("nthreads")
@@ -493,7 +496,6 @@ def read_setup(faults: Faults, text: str, given: Given, *, folded: bool = False)
     runtime = attempt("--runtime", read_runtime, given.get("runtime") or BY_STRATEGY)
     constants = attempt("--calibration", load_calibration, "nominal" if name is None else name)
     disturbance = attempt("", read_disturbance, given, machine)
-    settings = read_nccl(faults, given["nccl"])
     if not (machine and shape):
         return None
     known = runtime or BY_STRATEGY, constants or NOMINAL, disturbance or CALM

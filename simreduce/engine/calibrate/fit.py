@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from simreduce.computing.arrays import Floats
 
@@ -206,6 +205,8 @@ def _search(
     """Logarithms of the best constants after so many steps, the residuals by such logarithms, and
     the bounds of these.
     """
+    from scipy.optimize import least_squares  # noqa: PLC0415 - takes long; logs are read without
+
     begin = np.log([c.start for c in free])
     pull = np.array([c.pull for c in free]) / _UNKNOWN
 

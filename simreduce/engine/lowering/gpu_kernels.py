@@ -75,6 +75,14 @@ faster than the thread looks round, and one look finds several: trees of two H10
 take 154 and 231 us for 4 and 8 MiB.
 """
 
+
+_BEYOND_EIGHT = {False: 1.6e-6, True: 5.5e-6}
+"""Seconds of a chunk for each head beyond eight, by whether a tree of machines follows. A block
+copies a chunk to every head's buffer, one after another, with fewer warps where others serve the
+tree (NVIDIA/nccl src/device/all_reduce.h). 72 GPUs of a rack of GB200 reach 423 GB/s, and each
+loop of 64 and 128 KiB chunks of two racks takes 290 and 390 us.
+"""
+
 _NVLINK, _PCI, _SHM, NET, _NVLS = range(len(LINK_KINDS))
 
 
@@ -222,6 +230,8 @@ def add_costs(
         if channel >= 0 and kind == _NVLS:
             # The warps of a stage wait for each other before every chunk.
             holds[call] = True
+            beyond = 8 * (2 ** count_halvings(channel) - 1)
+            latency[call] += _BEYOND_EIGHT[channel & JOINED > 0] * beyond
             cap[call] = constants.channel_rate[NVLS] * count_blocks(channel)
         elif channel >= 0:
             blocks = count_blocks(channel)
@@ -287,7 +297,7 @@ def limit_by_windows(
         if name == "simple" and channel & PEER:
             window = min(window, _STEPS * 2 * _MESSAGE)
         elif name == "simple" and channel & JOINED:
-            window = min(window, _STEPS * nbytes)
+            window = min(window, _STEPS * max(nbytes, 1))
         window = min(window, _software(str(sends.network[at]), constants).window)
         trip = sends.wires[at] + calls.latency[each]
         total = by_lane[calls.lanes[calls.lane_start[each + 1] - 1]] / blocks

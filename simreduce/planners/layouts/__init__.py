@@ -176,7 +176,7 @@ class Layout:
     ranks: tuple[str, ...]
     tasks: tuple[tuple[int, ...], ...]
     hosts: tuple[str, ...]
-    links: tuple[Sequence[int], ...]
+    links: tuple[Sequence[int], ...] = field(hash=False)  # all pairs: ranks and hosts tell enough
     order: tuple[int, ...] = ()
     reducers: tuple[Reducer, ...] = ()
     nics: tuple[int, ...] = ()

@@ -20,6 +20,7 @@ from simreduce.planners.layouts import aggregations, layout
 from simreduce.planners.layouts.rings import rules_of
 from simreduce.planners.nccl.constants import NVLINK, PCI, XGMI, tables
 from simreduce.planners.nccl.environment import DEFAULTS, Settings
+from simreduce.planners.nccl.nics import port_of
 from simreduce.planners.synthesis import way_to
 from simreduce.topology import Folded, Link, Node, Topology, link_classes, route
 from simreduce.topology.elements import DEFAULT_REACH, OFF, TCP
@@ -156,10 +157,12 @@ class NodeReading:
         ends = {link.target for gpu in self.gpus for link in topology.wires_from[gpu]}
         self.crossbars = {node.name for node in around if node.kind in ("nvswitch", "switch")}
         self.crossbars |= {name for name in ends if topology.nodes[name].kind == "switch"}
-        self.nics, self.hosts = (
+        nics, self.hosts = (
             [name for name, node in self.around.items() if node.kind == kind]
             for kind in ("nic", "cpu")
         )
+        # Where none has a name that is listed, `with_nics` keeps or refuses all.
+        self.nics = [n for n in nics if settings.takes_nic(*port_of(topology, n))] or nics
         self.rates = self._rates()
         self.arcs = {pair: arc for arc, pair in enumerate(self.rates)}
 
@@ -515,7 +518,7 @@ def facts(
     gpus = () if tuple(gpus) == machine.devices else gpus
     key = (
         machine.digest, machine.name, tuple(gpus), settings.release, settings.p2p_disable,
-        settings.p2p_level, settings.gdr_level,
+        settings.p2p_level, settings.gdr_level, settings.ib_hca, settings.socket_ifname,
     )  # fmt: skip
     return once(_FOUND, key, lambda: _facts(machine, gpus, settings), most=_MOST_FOUND)
 

@@ -27,7 +27,7 @@ from simreduce.planners.nccl.constants import (
     version_text,
 )
 from simreduce.planners.nccl.variables import IDLE, NOT_MODELLED, RENAMED
-from simreduce.topology.elements import OFF
+from simreduce.topology.elements import OFF, TCP
 from simreduce.units import plural
 
 Filter = tuple[tuple[str, frozenset[str]], ...]
@@ -39,6 +39,8 @@ _COLLNET = ("collnet", "collnetdirect", "collnetchain")
 """The words for CollNet, which is one algorithm here: the node says which form it has."""
 
 
+_BY_VERBS = ("ib_", "roce_")
+"""Prefixes of the classes of networks that NCCL's own plugin for InfiniBand serves."""
 _OF_APPLICATIONS = ("symmetric", "registered")
 """What applications do, for which there is no variable."""
 
@@ -61,6 +63,8 @@ class Settings:
     p2p_disable: bool = False
     p2p_level: str = ""
     gdr_level: str = ""
+    ib_hca: str = ""
+    socket_ifname: str = ""
     cross_nic: int = 2
     pxn_disable: bool = False
     p2p_net_chunk: int = 128 << 10
@@ -91,6 +95,23 @@ class Settings:
         """
         level = "LOC" if self.p2p_disable else self.p2p_level
         return {"LOC": OFF, "NVL": "NV", "NODE": "PHB"}.get(level, level)
+
+    def takes_nic(self, name: str, network: str) -> bool:
+        """Whether NCCL uses a NIC: by NCCL_IB_HCA of InfiniBand and RoCE, by NCCL_SOCKET_IFNAME of
+        TCP. Other networks have plugins of their own.
+
+        A list names devices by what they begin with, after `=` exactly, and after `^` those to
+        leave out. A port is NICs' first (`parseStringList` of NVIDIA/nccl src/misc/utils.cc).
+        """
+        text = self.socket_ifname if network.startswith(TCP) else self.ib_hca
+        if not text or not network.startswith((TCP, *_BY_VERBS)):
+            return True
+        without, rest = text[0] == "^", text.removeprefix("^")
+        exact, rest = rest[0] == "=", rest.removeprefix("=")
+        entries = (each.split(":")[:2] for each in rest.split(","))
+        named = [device for device, *port in entries if port in ([], [""], ["1"])]
+        found = name in named if exact else name.startswith(tuple(named))
+        return found != without
 
     @property
     def release(self) -> Version:
@@ -173,6 +194,17 @@ def _level(value: object) -> str:
     return text
 
 
+def _devices(value: object) -> str:
+    text = str(value).replace(" ", "")
+    if not re.fullmatch(r"\^?=?[^,:^=]+(:[0-9]*)*(,[^,:^=]+(:[0-9]*)*)*", text):
+        raise ValueError(f"must be devices such as mlx5_0,mlx5_3:1, got {quote(value)}")
+    return text
+
+
+_DEVICES = Scalar(
+    "devices by what their names begin with, =exactly, or ^those to leave out",
+    {"type": "string", "examples": ["=mlx5_0,mlx5_3", "^mlx5_1"]}, _devices,
+)  # fmt: skip
 _PATHS = Scalar(f"one of {', '.join(_LEVELS)}", {"type": ["string", "integer"]}, _level)
 _FLAG = Scalar("true or false", {"type": ["boolean", "integer", "string"]}, _flag)
 _VERSION = Scalar("a version such as 2.18", {"type": "string", "examples": ["2.18"]}, _version)
@@ -224,6 +256,14 @@ SETTINGS = Format(
     Field(
         "NCCL_NET_GDR_LEVEL", _PATHS, "The farthest path to a NIC that reads GPU memory.",
         default_words="PXB",
+    ),
+    Field(
+        "NCCL_IB_HCA", _DEVICES,
+        "NICs of InfiniBand and RoCE that several machines use: `mlx5_0,mlx5_3`, `=mlx5_1:1`.",
+    ),
+    Field(
+        "NCCL_SOCKET_IFNAME", _DEVICES,
+        "NICs of TCP that several machines use, if any has such a name.",
     ),
     Field(
         "NCCL_COLLNET_ENABLE", _whole(0, 1),
@@ -284,6 +324,7 @@ _FIELDS = {
     "RCCL_MSCCL_ENABLE": "msccl",
     "NCCL_P2P_DISABLE": "p2p_disable",
     "NCCL_P2P_LEVEL": "p2p_level", "NCCL_NET_GDR_LEVEL": "gdr_level",
+    "NCCL_IB_HCA": "ib_hca", "NCCL_SOCKET_IFNAME": "socket_ifname",
     "NCCL_CROSS_NIC": "cross_nic", "NCCL_P2P_NET_CHUNKSIZE": "p2p_net_chunk",
     "symmetric": "symmetric", "registered": "registered", "NCCL_CTA_POLICY": "cta_policy",
     "tuner": "tuner",

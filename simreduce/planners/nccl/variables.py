@@ -30,7 +30,7 @@ _IDLE = {
         SOCKET_MAGIC SOCKET_POLL_TIMEOUT_MSEC SOCKET_RETRY_CNT SOCKET_RETRY_SLEEP_MSEC
         UID_STAGGER_RATE UID_STAGGER_THRESHOLD
         """,
-    "NICs are those of the machine": "SOCKET_IFNAME IB_DEVICE_PCI_ORDER",
+    "NICs are those of the machine": "IB_DEVICE_PCI_ORDER",
     "classes of traffic are not told apart": "IB_FIFO_TC IB_SL IB_TC GIN_IB_TC",
     "it says how memory is got, shared or registered": """
         CUMEM_HOST_ENABLE DISABLE_MEM_MANAGER DMABUF_ENABLE ELASTIC_BUFFER_REGISTER
@@ -53,7 +53,6 @@ _IDLE = {
 }
 
 _NOT_MODELLED = {
-    "leave NICs out of the machine, as `nics=4` does": "IB_HCA",
     "it changes threads of LL128": "LL128_NTHREADS",
     "it changes channels of sends": """
         MIN_P2P_NCHANNELS MAX_P2P_NCHANNELS NCHANNELS_PER_NET_PEER P2P_PER_CHANNEL_NET_BW

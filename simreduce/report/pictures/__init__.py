@@ -19,8 +19,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-import networkx as nx
-
 from simreduce.computing import group_by
 from simreduce.planners.synthesis import Edge
 from simreduce.report.drawing import (
@@ -270,6 +268,8 @@ def _kinds_of_host(
 
     Weisfeiler-Lehman hashes decide: equal for alike machines, and different for most others.
     """
+    import networkx as nx  # noqa: PLC0415 - takes long to load
+
     owner = {node.name: i for i, host in enumerate(hosts) for node in host}
     graph: nx.Graph[str] = nx.Graph()
     outside: dict[str, list[tuple[tuple[object, ...], ...]]] = {name: [] for name in owner}
@@ -292,6 +292,8 @@ def _kinds_of_host(
         graph.add_node(node.name, about=str(about))
 
     def look(host: tuple[Node, ...]) -> str:
+        import networkx as nx  # noqa: PLC0415 - takes long to load
+
         inside = graph.subgraph(node.name for node in host)
         return str(nx.weisfeiler_lehman_graph_hash(inside, edge_attr="links", node_attr="about"))
 

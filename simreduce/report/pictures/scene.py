@@ -17,12 +17,13 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
-
-import networkx as nx
+from typing import TYPE_CHECKING, TypeAlias
 
 from simreduce import units
 from simreduce.topology import Link, Node, Topology, natural
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 WORDS = {
     "gpu": "GPU",
@@ -221,6 +222,8 @@ class BoxTree:
 
 def wire_graph(names: Iterable[str], wires: Iterable[LinkPair]) -> nx.Graph[str]:
     """The undirected graph of the wires between nodes."""
+    import networkx as nx  # noqa: PLC0415 - takes long to load
+
     graph: nx.Graph[str] = nx.Graph()
     graph.add_nodes_from(names)
     graph.add_edges_from((cable.there.source, cable.there.target) for cable in wires)
@@ -279,6 +282,8 @@ def _place(part: Block) -> tuple[object, ...]:
 
 def _levels(kind: Mapping[str, Node], hubs: Collection[str], near: Graph) -> dict[str, int]:
     """How many links each switch is away from the nearest host; 1 where none is joined to it."""
+    import networkx as nx  # noqa: PLC0415 - takes long to load
+
     hosts = [name for name in kind if name not in hubs]
     layers = enumerate(nx.bfs_layers(near.subgraph(kind), hosts))
     levels = {name: level for level, layer in layers for name in layer}
@@ -287,6 +292,8 @@ def _levels(kind: Mapping[str, Node], hubs: Collection[str], near: Graph) -> dic
 
 def components(names: Sequence[str], near: Graph) -> list[list[str]]:
     """The connected components of some nodes, in the order of `names`."""
+    import networkx as nx  # noqa: PLC0415 - takes long to load
+
     order = {name: place for place, name in enumerate(names)}
     parts = nx.connected_components(near.subgraph(names))
     in_order = (sorted(part, key=order.__getitem__) for part in parts)
@@ -295,6 +302,8 @@ def components(names: Sequence[str], near: Graph) -> list[list[str]]:
 
 def _groups(switches: Sequence[str], near: Graph) -> list[list[str]]:
     """Groups of switches that are linked and share many neighbours, as those of a dragonfly."""
+    import networkx as nx  # noqa: PLC0415 - takes long to load
+
     known = set(switches)
     links = {name: known.intersection(near[name]) for name in switches}
     shared = {(a, b): len(links[a] & links[b]) for a in switches for b in links[a]}

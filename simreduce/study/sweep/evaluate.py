@@ -27,6 +27,7 @@ from simreduce.files.formats.syntax import Faults
 from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.nccl import DEFAULTS
 from simreduce.planners.nccl.environment import settings_of
+from simreduce.planners.nccl.nics import with_nics
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.job_files import build_jobs
 from simreduce.study.ranking import Refused, Stuck, outcome_of
@@ -161,6 +162,8 @@ def _machines(document: str, folder: str) -> Machines:
     machine = _machine(
         load_machine, near(values["topology"]), flatten(values["topology_overrides"] or {})
     )
+    settings = settings_of(values["nccl"]) if values["nccl"] else DEFAULTS
+    machine = with_nics(machine, settings)
     if values["fails"] != NONE and isinstance(machine, Folded):
         raise InputError("fails: one of equal machines stands for all (folded); ask for fewer")
     machine, gone = fail(machine, values["fails"])
@@ -173,7 +176,7 @@ def _machines(document: str, folder: str) -> Machines:
         near(values["calibration"]),
         _disturbance(table.get("disturb"), machine),
         shape,
-        settings_of(values["nccl"]) if values["nccl"] else DEFAULTS,
+        settings,
     )
     return Machines(
         setup, values["dtype"], faithful=values["faithful"], root=values["root"], fold=None,

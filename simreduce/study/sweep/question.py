@@ -12,11 +12,13 @@ import copy
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from simreduce import dtypes, units
+from simreduce.computing import once
 from simreduce.engine import RUNTIMES
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.setup import BY_STRATEGY
@@ -232,6 +234,8 @@ class SweepQuestion:
     document: Mapping[str, Any]
     name: str
     folder: str = ""
+    known: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
+    """What many cells have in common: keys by name, and machines by text and settings."""
 
     @property
     def meshed(self) -> bool:
@@ -274,15 +278,29 @@ class SweepQuestion:
         table = document if self.kind == BENCH else document["scenario"]
         machine: dict[str, str | int] = {}
         for name, value in settings.items():
-            key = faults.attempt(name, self.key_of, name)
+            key = faults.attempt(name, self._key_of, name)
             if key and (key in SHORT or key.startswith("topology.")):
                 machine[key.removeprefix("topology.")] = value
             elif key:
                 self._set(document, table, key, faults.attempt(name, _read, key, value), faults)
         if machine:
-            faults.attempt("", _set_machine, table, machine)
+            faults.attempt("", self._set_machine, table, machine)
         faults.raise_any()
         return make_cell(self.kind, document, self.folder)
+
+    def _key_of(self, name: str) -> str:
+        return once(self.known, name, partial(self.key_of, name))
+
+    def _set_machine(self, table: dict[str, Any], settings: Mapping[str, str | int]) -> None:
+        """Set the machine's keys. InputError if it cannot have them."""
+        text = table.get("topology", settings.get("machine"))
+        if not isinstance(text, str):
+            raise InputError("topology: is missing, and no machine is set")
+        asked = repr((text, settings))
+        text, overrides = once(self.known, asked, partial(set_machine, text, settings))
+        table["topology"] = text
+        if overrides:
+            table["topology_overrides"] = {**(table.get("topology_overrides") or {}), **overrides}
 
     def check(self, key: str, value: Any, collectives: Sequence[str] = ()) -> None:
         """Raise InputError or ValueError if no cell could have this value of a known key.
@@ -448,17 +466,6 @@ def _set_inside(table: dict[str, Any], path: list[str], value: Any) -> None:
     for key in {key for group in _ONE_OF if path[-1] in group for key in group}:
         table.pop(key, None)
     table[path[-1]] = value
-
-
-def _set_machine(table: dict[str, Any], settings: Mapping[str, str | int]) -> None:
-    """Set the machine's keys. InputError if it cannot have them."""
-    text = table.get("topology", settings.get("machine"))
-    if not isinstance(text, str):
-        raise InputError("topology: is missing, and no machine is set")
-    text, overrides = set_machine(text, settings)
-    table["topology"] = text
-    if overrides:
-        table["topology_overrides"] = {**(table.get("topology_overrides") or {}), **overrides}
 
 
 def _read(key: str, value: Any) -> Any:

@@ -238,12 +238,18 @@ Ranking = MethodRanking | MeshRanking
 
 
 def rank_question(
-    question: StepScenario | Meshes, workers: int = 1, watch: Watch = unwatched
+    question: StepScenario | Meshes,
+    workers: int = 1,
+    watch: Watch = unwatched,
+    *,
+    simulate_all: bool = False,
 ) -> Ranking:
-    """The steps of a question by method or by mesh."""
+    """The steps of a question by method or by mesh; of methods, all that it does not name either
+    (`simulate_all`).
+    """
     if isinstance(question, Meshes):
         return rank_meshes(question, workers, watch)
-    return rank_steps(question, workers, watch)
+    return rank_steps(question, workers, watch, simulate_all=simulate_all)
 
 
 def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) -> MeshRanking:

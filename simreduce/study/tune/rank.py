@@ -145,8 +145,8 @@ on 32 GPUs take 5 s.
 """
 
 
-_PATIENCE = 60.0
-"""Seconds for which what runs today is waited for, whatever the budget."""
+_PATIENCE = 3.0
+"""Seconds for which what runs today is waited for, however short the budget."""
 
 
 class StrategyOrder(NamedTuple):

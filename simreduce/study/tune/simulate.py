@@ -339,7 +339,7 @@ def lower_bound(question: Question) -> AtLeast:
 
     The prediction is never below it. Raises as `Setup.compile` does.
     """
-    return question.setup.find_floor(question.compile(), in_chunks=_is_searched(question.strategy))
+    return question.setup.find_floor(question.compile(), in_chunks=is_searched(question.strategy))
 
 
 def simulate_up_to(
@@ -351,7 +351,7 @@ def simulate_up_to(
     looked for if no chunks would be fast enough. Within the limit, all is the same as without one.
     """
     cache, setup, times = cache or PlanCache(), question.setup, question.times
-    if limit < math.inf and _is_searched(question.strategy) and isinstance(setup.machine, Topology):
+    if limit < math.inf and is_searched(question.strategy) and isinstance(setup.machine, Topology):
         floor = lower_bound(question)
         if floor.seconds > limit:
             return floor
@@ -378,7 +378,7 @@ def simulate_within(
     pairs = setup.layout.n**2 * (gradients if strategy.packing == "none" else packs)
     if pairs >= _HUGE and setup.many_ops(strategy, question.workload):
         return HUGE
-    if gradients == 1 and pairs >= _QUICK and _is_searched(strategy):
+    if gradients == 1 and pairs >= _QUICK and is_searched(strategy):
         transfers = cache.compile(question).transfers * _SEARCHES
         if transfers > LONG:
             return Postponed(transfers)
@@ -394,7 +394,7 @@ def _with_chunks(question: Question, cache: PlanCache) -> Question:
 
     NotFoldable where it must be looked for on all of the machines.
     """
-    if not _is_searched(question.strategy):
+    if not is_searched(question.strategy):
         return question
     if not isinstance(question.setup.machine, Topology):
         if cache.compile(question).transfers > LARGEST:
@@ -407,6 +407,6 @@ def _with_chunks(question: Question, cache: PlanCache) -> Question:
     return replace(question, strategy=with_best_chunk(*asked, root=question.root, cache=cache))
 
 
-def _is_searched(strategy: Strategy) -> bool:
+def is_searched(strategy: Strategy) -> bool:
     """Whether a chunk size is looked for."""
     return strategy.pipelined and not strategy.chunk

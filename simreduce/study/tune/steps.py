@@ -21,6 +21,7 @@ from typing import Any
 from simreduce import units
 from simreduce.computing.workers import Watch, time_is_up, unwatched
 from simreduce.dtypes import SIZES, code
+from simreduce.engine import AtLeast
 from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, SimreduceError, StrategyError
@@ -33,6 +34,7 @@ from simreduce.study.advice import Advised, Option, hanging, strategy_of
 from simreduce.study.ranking import (
     Asked,
     Limit,
+    Postponed,
     RankedRows,
     answer_all,
     by_reason,
@@ -43,6 +45,7 @@ from simreduce.study.scenario import StepScenario
 from simreduce.study.tune.composed import ComposedStep, is_composed
 from simreduce.study.tune.rank import by_promise, candidates_of, sharing_candidates, while_promising
 from simreduce.study.tune.simulate import with_best_chunk
+from simreduce.study.tune.step_floors import floor_of_step, step_limits
 from simreduce.study.tune.whatif import network_changes
 from simreduce.training import (
     Method,
@@ -192,8 +195,11 @@ class StepRows(RankedRows[Asked, StepCandidate]):
 class MethodRanking(StepRows[StepScenario]):
     """Candidates, one for each plan and step, fastest first.
 
-    Candidates that do not fit the memory of a GPU come last.
+    Candidates that do not fit the memory of a GPU come last. `bounded` cannot be among the first
+    and were not simulated: their names, and what they take at least.
     """
+
+    bounded: tuple[tuple[str, AtLeast], ...] = ()
 
     @property
     def runtimes(self) -> list[str]:
@@ -398,22 +404,37 @@ def rank_steps(
     watch: Watch = unwatched,
     *,
     with_today: bool = True,
+    simulate_all: bool = False,
 ) -> MethodRanking:
     """The step of every strategy by every method, or of the mode that `[step]` names; and of what
     runs today (`with_today`).
 
+    Strategies that the scenario does not name are simulated as far as they may be among the first
+    rows, or recommended; the others are `bounded`. With `simulate_all`, every one is simulated.
     StrategyError if the machine accepts none.
     """
     question, pairs = scenario.step, _pairs(scenario)
+
+    def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
+        known = [c for c in outcomes.values() if isinstance(c, StepCandidate) and not c.misfit]
+        rows = _one_for_each_step(known)
+        right = [(row.seconds, name) for row in rows if not row.wrong for name in row.names]
+        options = ((s, _method_of(name), strategy_of(name)) for s, name in right)
+        limit_of = step_limits(scenario, [c.seconds for c in rows], options)
+        return lambda place: limit_of(*pairs[place])
+
     names = [_name(question, *pair) for pair in pairs]
     promise = by_promise([strategy for _, strategy in pairs], scenario)
+    # A budget ends where the rest promises less, and has no time for floors of all.
+    every = simulate_all or scenario.strategies or question.mode or promise.least
     found, refused, untried, hurried = answer_all(
         pairs,
         names,
-        partial(predict_step, scenario),
+        partial(_predict_within, scenario),
         by_name=bool((scenario.strategies and len(question.methods) == 1) or question.mode),
         workers=workers,
         watch=watch,
+        limits=None if every else limits,
         order=promise.order,
         waited=promise.waited,
         until=partial(while_promising, promise=promise),
@@ -421,10 +442,12 @@ def rank_steps(
     rows = _one_for_each_step([c for c in found.values() if isinstance(c, StepCandidate)])
     if not rows:
         raise StrategyError(by_reason(refused))
-    late = "takes longer to simulate than the budget allows"
+    slow = "takes longer to simulate than the budget allows"
     advice = "give a longer --budget, or type simreduce tune"
-    refused += tuple((names[i], f"{names[i]}: {late}; {advice}") for i in promise.late)
-    ranking = MethodRanking(scenario, tuple(rows), refused, untried, hurried=hurried)
+    refused += tuple((names[i], f"{names[i]}: {slow}; {advice}") for i in promise.late)
+    late = [(names[i], least) for i, least in found.items() if isinstance(least, AtLeast)]
+    bounded = tuple(sorted(late, key=lambda each: (each[1].seconds, each[0])))
+    ranking = MethodRanking(scenario, tuple(rows), refused, untried, bounded, hurried=hurried)
     if scenario.strategies and with_today and not untried and (today := _of_today(ranking)):
         return replace(ranking, candidates=tuple(_one_for_each_step([*rows, today])))
     return ranking
@@ -625,7 +648,20 @@ def _simulated(job: StepJob, how: Method, setup: Setup) -> SimulatedStep:
     return SimulatedStep(step, alone.seconds, wrong, how.whole.digest, link[0])
 
 
-def predict_step(scenario: StepScenario, pair: Pair, _: Limit = None) -> StepCandidate:
+def _predict_within(
+    scenario: StepScenario, pair: Pair, limit: Limit
+) -> StepCandidate | AtLeast | Postponed:
+    """A step if it may take at most `limit` seconds; without a limit it is postponed."""
+    if pair[1] is not None and limit != inf:
+        floor = floor_of_step(scenario, pair[0], pair[1], limit or 0.0)
+        if limit is None:
+            return Postponed(round(floor.seconds * 1e9))
+        if floor.seconds > limit:
+            return floor
+    return predict_step(scenario, pair)
+
+
+def predict_step(scenario: StepScenario, pair: Pair) -> StepCandidate:
     """A step by a method and a strategy, with what a GPU needs for it."""
     question, case = scenario.step, case_of(scenario, pair)
     job, setup, found = question.job, case.setup, case.simulate()

@@ -6,7 +6,8 @@ A machine as NCCL's topology XML, for `NCCL_TOPO_FILE`.
 Devices, what hangs on what, the generation and width of PCIe, the number of NVLinks, and NICs with
 their speed, and the latency that the plugin for EFA states, are read back as they were. Bus ids are
 made up, from PCI domain 1 on, so that most machines have nothing of these in /sys. What the format
-has no place for is lost, and comes back as the importer assumes it:
+has no place for is lost, and comes back as the importer assumes it, unless a comment has the
+machine file (`with_machine_file`):
 
 - of GPUs the model (the first of its compute capability comes back), their memory, `peer`, and
   `gpudirect` but for "off";
@@ -20,6 +21,8 @@ has no place for is lost, and comes back as the importer assumes it:
 
 from __future__ import annotations
 
+import re
+import tomllib
 from collections.abc import Iterable
 
 from simreduce.errors import TopologyError
@@ -41,6 +44,8 @@ from simreduce.topology.importers.parts import (
     host_like,
     model_in,
 )
+from simreduce.topology.machine import build_machine
+from simreduce.topology.machine_files import MergedFile, to_toml
 from simreduce.topology.routing import is_nvlink
 
 _GT_PER_S = {str(generation): f"{speed:g}" for speed, generation in GENERATIONS.items()}
@@ -84,6 +89,39 @@ def to_nccl_xml(topology: Topology) -> str:
             f"{topology.name}: {lost[0]!r} hangs on no CPU over PCIe, as NCCL wants it"
         )
     return "\n".join([*lines, "</system>"]) + "\n"
+
+
+_FILE = re.compile(r"<!-- Machine file of simreduce.*?\n(.*?)-->\n", re.DOTALL)
+_HEAD = (
+    "<!-- Machine file of simreduce: NCCL overlooks it, and topo import reads it while the rest is "
+    "as exported."
+)
+
+
+def with_machine_file(topology: Topology) -> str:
+    """`to_nccl_xml` with the machine file in a comment, which has what NCCL has no place for.
+    NCCL skips comments between elements (`xmlSkipComment` of NVIDIA/nccl src/graph/xml.cc).
+    """
+    first, rest = to_nccl_xml(topology).split("\n", 1)
+    # No comment may have two dashes in a row.
+    return f"{first}\n{_HEAD}\n{to_toml(topology).replace('--', '-' + _DASH)}-->\n{rest}"
+
+
+_DASH = "\\u002d"
+
+
+def machine_file_in(text: str, name: str) -> Topology | None:
+    """The machine of the comment that `with_machine_file` writes; None without one, or where the
+    rest of the text is not what it stands for.
+    """
+    if not (found := _FILE.search(text)):
+        return None
+    try:
+        document = MergedFile(name, tomllib.loads(found[1]), {})
+        machine = build_machine(document, name, "; ".join(document.tables.get("sources", [name])))
+        return machine if to_nccl_xml(machine).split() == _FILE.sub("", text).split() else None
+    except (tomllib.TOMLDecodeError, TopologyError):
+        return None
 
 
 class _XmlWriter:

@@ -292,7 +292,8 @@ def _links(gpu: Element) -> list[Element]:
 def _model(reading: _Reading, pci: Element, gpu: Element | None) -> GpuModel:
     """The model of the device, or the first of the target or compute capability that a file states.
 
-    An unknown device has the links of the latter, and nothing is known of its memory.
+    An unknown device has the links of the latter, without any its compute capability alone, and
+    nothing is known of its memory.
     """
     vendor, device = pci.get("vendor"), pci.get("device")
     if found := model_of_device(vendor, device):
@@ -311,7 +312,8 @@ def _model(reading: _Reading, pci: Element, gpu: Element | None) -> GpuModel:
         return like
     words = f"its NVLinks are taken for those of {like.name}; " if linked and like.name else ""
     reading.parts.note(f"GPU {device} is no model known: {words}--gpu names a model")
-    return replace(like if linked else UNKNOWN, memory=math.inf, size=0)
+    own = like if linked else replace(UNKNOWN, name=f"sm{like.sm}" if like.sm else "")
+    return replace(own, memory=math.inf, size=0)
 
 
 def _network(reading: _Reading, nic: Element, nets: Sequence[Element]) -> str:

@@ -134,7 +134,9 @@ def _known(name: str) -> GpuModel | None:
     kept = ["pcie" if word == "fhhl" else word for word in kept]
     card = [word for word in kept if word in ("pcie", "server")]
     base = "".join(word for word in kept if word not in (*sizes, *card))
-    for text in (base + "".join(card), base + "".join(sizes), base):
+    size = "".join(f"{each.rstrip('gb')}gb" for each in sizes)
+    plain = base + "".join(card)
+    for text in (plain + size, plain, base + size, base):
         found = _PLAIN.get(text)
         if found and (not sizes or found.size in (0, int(sizes[0].rstrip("gb")) * GB)):
             return found
@@ -169,7 +171,11 @@ def without_nvlinks(model: GpuModel, links: int, peers: int = 1) -> str:
 
 @lru_cache(maxsize=256)
 def model_in(text: str) -> GpuModel | None:
-    """The model in a name such as "Tesla V100-SXM2-16GB", None if unknown: of whole words."""
+    """The model in a name such as "Tesla V100-SXM2-16GB", None if unknown: of whole words. Of
+    `sm89` the compute capability is known alone.
+    """
+    if match := re.fullmatch(r"sm([0-9]{2,3})", text):
+        return replace(UNKNOWN, name=text, sm=int(match[1]))
     words = re.findall(r"[a-z0-9]+", text.lower())
     some = {"".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)}
     return _known(text) or max(
@@ -225,6 +231,13 @@ def leaves_simple(machine: Topology) -> bool:
     return any(node.network in SIMPLE_ONLY for node in machine.nodes.values())
 
 
+_PORTS = {
+    "nvlink2": (20.8e9, 1.0), "nvlink3": (0.0, 1.4), "nvlink4": (0.0, 0.94), "nvlink5": (0.0, 1.0),
+    "H200": (22e9, 0.94),
+}  # fmt: skip
+"""Bytes/s that a link to an NVSwitch reaches, 0 for those of its class, and us of a half hop, by
+class or model: those of dgx2, dgx-a100, dgx-h100, hgx-b200 and hgx-h200, with their sources.
+"""
 GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """PCIe generations by GT/s."""
 
@@ -274,11 +287,18 @@ class MachineBuilder:
         return f"{stem}{number}"
 
     def link(self, a: str, b: str, link_class: str, lanes: int = 1) -> None:
-        """A link of a known class. GPUs without peer access have it over their NVLinks."""
+        """A link of a known class, to an NVSwitch with the figures of such ports unless the class
+        is the caller's own. GPUs without peer access have it over their NVLinks.
+        """
         for name in (a, b) if link_class.startswith(GPU_LINKS) else ():
             if self.nodes[name].peer == OFF:
                 self.nodes[name] = replace(self.nodes[name], peer="NV")
-        self.cables.append(self.classes[link_class].cable(self.nodes[a], self.nodes[b], lanes))
+        known = self.classes[link_class]
+        if self.nodes[b].kind == "nvswitch" and known == link_classes().get(link_class):
+            model = self.nodes[a].model
+            rate, us = _PORTS.get(model) or _PORTS.get(link_class) or (0.0, known.latency * 1e6)
+            known = replace(known, achievable=rate or known.achievable, latency=us * 1e-6)
+        self.cables.append(known.cable(self.nodes[a], self.nodes[b], lanes))
 
     def pcie(self, a: str, b: str, gt_per_s: float, width: int) -> None:
         """A PCIe link of any speed; the figures of those without a class are on the wire's scale of

@@ -218,6 +218,8 @@ def _figures(machine: Topology) -> Iterator[str]:
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _CELL = re.compile(r"X|(NV|XGMI)[0-9]{1,3}|PIX|PXB|PHB|NODE|SYS|SOC|C2C")
 _LINKS = re.compile(r"(NV|XGMI)([0-9]{1,3})")
+_NUMA = "numa"
+"""Before the number of a NUMA node, in place of cores."""
 _NEAR = {"X": 0, "PIX": 1, "PXB": 2, "PHB": 3, "NODE": 3, "SYS": 4, "SOC": 4}
 _MOST, _MOST_COMPARED = 512, 96
 """Devices of the largest table, and how many of them are compared with what is made of it."""
@@ -356,6 +358,7 @@ def _read(text: str, faults: Faults) -> TopologyMatrix:
         f"a device twice, or more than {_MOST} devices",
     )
     faults.raise_any(TopologyError)
+    has_numa = re.search(r"CPU Affinity\s+NUMA Affinity", lines[head]) is not None
     rows: dict[str, tuple[str, ...]] = {}
     affinity: dict[str, str] = {}
     for number, line in enumerate(lines[head + 1 :], head + 2):
@@ -378,7 +381,8 @@ def _read(text: str, faults: Faults) -> TopologyMatrix:
         elif fields[0] in rows:
             faults.add(f"line {number}", f"a second row of {fields[0]}")
         rows[fields[0]] = tuple(cells)
-        affinity[fields[0]] = " ".join(fields[len(names) + 1 : len(names) + 2])
+        cores, numa = [*fields[len(names) + 1 : len(names) + 3], "", ""][:2]
+        affinity[fields[0]] = f"{_NUMA}{numa}" if has_numa and numa.isdecimal() else cores
     lacking = [name for name in names if name not in rows]
     faults.check(not lacking, "", f"no row of {units.first_few(lacking, 1)}")
     named = _legend(lines, names)
@@ -437,13 +441,15 @@ def _groups(members: Sequence[int], near: Callable[[int, int], bool]) -> list[li
 def _sockets(table: TopologyMatrix, parts: MachineBuilder) -> list[list[int]]:
     """Assign every device to a CPU.
 
-    Two affinities are two CPUs, unless a cell has devices of both on one.
+    Two affinities are two CPUs, and any number of NUMA nodes as many, unless a cell has devices of
+    both on one.
     """
     everything, given = range(len(table.names)), table.affinity
     other = [(i, j) for i, j in itertools.combinations(everything, 2) if given[i] != given[j]]
     known = [(i, j) for i, j in other if given[i] and given[j]]
-    two = len({*given} - {""}) == 2 and all((table.near(i, j) or 4) == 4 for i, j in known)
-    apart = {*known} if two else set()
+    stated = {*given} - {""}
+    several = len(stated) == 2 or all(each.startswith(_NUMA) for each in stated)
+    apart = {*known} if several and all((table.near(i, j) or 4) == 4 for i, j in known) else set()
 
     def one_cpu(i: int, j: int) -> bool:
         near = table.near(i, j)
@@ -487,7 +493,10 @@ def _tree(
                     parts.link(names[i], below, model.pcie)
     parts.link_cpus(*socket)
     if host := host_joined_by(*socket):
-        parts.take_cpus_for(host)
+        numa = [int(each.removeprefix(_NUMA)) for each in table.affinity if each[:4] == _NUMA]
+        # NUMA nodes of two sockets share the memory of these.
+        nodes = max(numa, default=0) + 1
+        parts.take_cpus_for(replace(host, memory=host.memory / max(nodes / 2, 1)))
     for name, node in list(parts.nodes.items()):
         if node.kind in ("gpu", "pcie_switch"):
             parts.staging(name, model.pcie)

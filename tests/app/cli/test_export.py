@@ -50,6 +50,17 @@ def test_without_a_strategy_it_is_the_fastest_that_the_target_takes(simreduce, s
     assert "tf_cnn_benchmarks has no setting for any of its strategies" in refused.err
 
 
+def test_nccl_s_settings_of_a_machine_are_what_tune_finds(simreduce):
+    """Of eight GPUs with one NIC a ring, NCCL's own choice, sends 15/8 of a tensor over it, and a
+    tree one.
+    """
+    found = simreduce("export", "nccl", "a100-pcie-8x2", "-b", "64M")
+
+    assert "a search for nccl advises" in found.err
+    assert "NCCL_ALGO=allreduce:tree\n" in found.out
+    assert "nccl:ring+" in simreduce("nccl", "a100-pcie-8x2", "-b", "64M").out
+
+
 def test_a_sharded_step_gives_its_settings_to_fsdp_and_deepspeed(simreduce, tmp_path):
     path = tmp_path / "step.toml"
     path.write_text(

@@ -261,6 +261,23 @@ def test_it_says_how_long_the_rest_takes_unless_time_is_up_before(monkeypatch, c
         assert f"made 1 of 3 things, 10 s, about {words} left" in capsys.readouterr().err
 
 
+def test_long_work_of_a_command_with_quick_points_at_it(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    for done, words in ((0, ""), (1, ", about 90 s left"), (60, ", about 15 s left")):
+        with reply.Progress("made {} of {} things", quick=True) as told:
+            told._began -= 30
+            told.counts = (done, 4 if done < 2 else 90)
+            told._draw()
+        hint = " (--quick answers in seconds)" * (done < 2)
+        assert f"made {done} of {told.counts[1]} things, 30 s{words}{hint}\r" in (
+            capsys.readouterr().err.replace("\r\033[K", "", 1) + "\r"
+        )
+    with within(3600), reply.Progress("made {} of {} things", quick=True) as told:
+        told._began -= 30
+        told(1, 4)
+    assert "quick" not in capsys.readouterr().err
+
+
 def test_quick_work_says_nothing_where_there_is_no_terminal(capsys):
     with reply.Progress("made {} of {} things") as told:
         told(3, 3)

@@ -51,6 +51,7 @@ def sent(machine: str, strategy: str, elements: int) -> Counter[tuple[str, str]]
         ("dgx-a100x2", "nccl:tree+simple+channels=32"),
         ("dgx-h100", "nccl:nvls"),
         ("dgx-h100x3", "nccl:nvlstree+channels=16"),
+        ("gb200-nvl72", "nccl:nvls+channels=24"),
         ("switch:5", "nccl:tree+channels=2"),
     ],
 )
@@ -500,3 +501,59 @@ def test_trees_of_one_gpu_a_node_take_what_was_measured():
 
     assert taken == pytest.approx([us * US for us in MEASURED_TREE.values()], rel=0.2)
     assert all(1.3 < b / a < 2 for a, b in pairwise(taken))
+
+
+RACKS = {
+    2: {64: 654.11, 128: 976.1, 256: 1555.75, 512: 2592.03, 4096: 13341.2, 8192: 25812.5},
+    20: {512: 7108.4, 4096: 24782},
+}
+"""Microseconds by MiB: 64 GPUs in each of two racks of GB200 (oracle-quickstart/oci-hpc-oke,
+NCCL 2.29), and 20 racks of 72 (coreweave/nccl-tests, NCCL 2.26).
+"""
+
+
+def of_racks(count: int) -> Setup:
+    if count == 1:
+        return Setup("gb200-nvl72", "nccl")
+    if count == 20:
+        return Setup("gb200-nvl72x20", "nccl")
+    machine = load_topology("oci-gb200x2")
+    part = layout(machine).only((*range(64), *range(72, 136)))
+    return Setup(machine, "nccl", part=part, nccl=Settings(version=(2, 29)))
+
+
+def seconds_of(setup: Setup, mib: int) -> float:
+    return setup.simulate(setup.compile("nccl", one(mib << 18))).seconds
+
+
+@pytest.mark.parametrize("mib", RACKS[2])
+def test_two_racks_of_gb200_take_what_was_measured(mib):
+    """The tree of NVLink SHARP: a block copies chunks for 32 heads."""
+    assert seconds_of(of_racks(2), mib) == pytest.approx(RACKS[2][mib] * US, rel=0.25)
+
+
+def test_a_rack_of_gb200_reaches_what_was_measured():
+    """423 GB/s; the ports of its 72 GPUs would allow 557."""
+    assert (8 << 30) / seconds_of(of_racks(1), 8 << 10) == pytest.approx(423e9, rel=0.15)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mib", RACKS[20])
+def test_times_of_twenty_racks_of_gb200_lie_in_their_intervals(mib):
+    """The largest is within 25 %."""
+    setup, measured = of_racks(20), RACKS[20][mib] * US
+    taken = seconds_of(setup, mib)
+    low, high = setup.interval(mib << 20, taken) or (0.0, 0.0)
+
+    assert low < measured < high
+    assert mib < 4096 or taken == pytest.approx(measured, rel=0.25)
+
+
+def test_nvls_has_32_heads_at_most():
+    """Of 72 GPUs, 32 get sums of the switch and send them back (NCCL_MAX_NVLS_ARITY)."""
+    found = sent("gb200-nvl72", "nccl:nvls+channels=24", 72 * 32)
+    given = {target for source, target in found if source == "nvswitch0"}
+    out = [n for (source, _), n in found.items() if source != "nvswitch0"]
+
+    assert 72 == len(given) == len(out)
+    assert {72 * 32: 40, 72 * 33: 32} == Counter(out)

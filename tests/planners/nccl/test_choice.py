@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, StrategyError
 from simreduce.files.formats.syntax import Faults
 from simreduce.planners.layouts import Decision
@@ -22,6 +23,7 @@ from simreduce.planners.nccl import (
 )
 from simreduce.planners.nccl.choice import Decide, estimates, plan
 from simreduce.planners.nccl.constants import read_tuner
+from simreduce.planners.nccl.nics import with_nics
 from simreduce.topology import load_topology
 from simreduce.topology.graph import fold
 
@@ -91,12 +93,11 @@ def test_variables_without_a_model_are_refused_with_the_reason():
     """They are never ignored; the table stays what it is without them."""
     faults = Faults("test")
 
-    found = read_settings({"NCCL_IB_HCA": "mlx5_0", "NCCL_MAX_CTAS": 4}, faults, "")
+    found = read_settings({"NCCL_SHM_DISABLE": "1", "NCCL_MAX_CTAS": 4}, faults, "")
 
     assert found == Settings(max_ctas=4)
-    assert faults.problems == [
-        "test: NCCL_IB_HCA: not modelled: leave NICs out of the machine, as `nics=4` does"
-    ]
+    why = "without shared memory GPUs that cannot copy directly meet over the network"
+    assert faults.problems == [f"test: NCCL_SHM_DISABLE: not modelled: {why}"]
 
 
 def test_every_variable_is_in_one_of_three_states():
@@ -109,6 +110,44 @@ def test_every_variable_is_in_one_of_three_states():
     assert len(_problems(**dict.fromkeys(SETTINGS.refused, "1"))) == len(refused)
     assert _settings(NCCL_IB_DISABLE="0", NCCL_SHM_DISABLE=0) == Settings()
     assert _settings(**dict.fromkeys(SETTINGS.idle, "x")) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("mlx5_1", "mlx5_1 mlx5_10"),
+        ("=mlx5_1", "mlx5_1"),
+        ("mlx5_1:1", "mlx5_1 mlx5_10"),
+        ("mlx5_1:2", ""),  # the second port, which machines do not have
+        ("^mlx5_1", "mlx5_0 mlx5_2"),
+        ("^=mlx5_1,mlx5_2", "mlx5_0 mlx5_10"),
+        ("=mlx5_0:1, mlx5_2:1", "mlx5_0 mlx5_2"),
+        ("mlx5", "mlx5_0 mlx5_1 mlx5_2 mlx5_10"),
+    ],
+)
+def test_lists_of_devices_as_nccl_reads_them(text, kept):
+    """matchIfList of its sources; plugins of other networks do not read NCCL_IB_HCA."""
+    settings, names = _settings(NCCL_IB_HCA=text), ("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_10")
+
+    assert [name for name in names if settings.takes_nic(name, "ib_ndr")] == kept.split()
+    assert all(settings.takes_nic(name, "efa_400") for name in names)
+    assert all(settings.takes_nic(name, "tcp_100") for name in names)
+    assert not _settings(NCCL_SOCKET_IFNAME="eth").takes_nic("ena0", "tcp_25")
+
+
+def test_nics_that_are_named_are_those_that_are_counted():
+    """Every second NIC by name is `nics=4`, to the bit; without any, they are all named."""
+    settings = _settings(NCCL_IB_HCA="=mlx5_0,mlx5_2,mlx5_4,mlx5_6")
+    whole = load_topology("dgx-h100x2")
+    named, counted = with_nics(whole, settings), load_topology("dgx-h100x2,nics=4")
+    setups = [Setup(named, "nccl", nccl=settings), Setup(counted, "nccl")]
+    seconds = [each.find_seconds(each.compile("nccl", "bytes:64M")) for each in setups]
+
+    assert seconds[0] == seconds[1]
+    assert len(facts(named, settings=settings).boxes[0].nics) == 4
+    assert with_nics(load_topology("dgx-h100"), settings).digest == load_topology("dgx-h100").digest
+    with pytest.raises(InputError, match="leaves no NIC; dgx-h100x2 has mlx5_0, mlx5_1, mlx5_2"):
+        with_nics(whole, _settings(NCCL_IB_HCA="ibp"))
 
 
 def test_old_names_stand_for_new_ones_unless_these_are_set():

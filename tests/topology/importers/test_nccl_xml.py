@@ -9,6 +9,7 @@ import re
 import pytest
 
 from simreduce.errors import TopologyError
+from simreduce.planners.nccl import facts
 from simreduce.topology import (
     Topology,
     link_classes,
@@ -482,7 +483,8 @@ def test_a_device_says_which_of_a_capability_a_gpu_is():
 def test_a_device_that_is_not_known_is_no_other_gpu():
     box, notes = read_nccl_topology(_CARD.format("0x26ff"), "x.xml")
 
-    assert (box.nodes["gpu0"].model, box.nodes["gpu0"].memory) == ("", 0)
+    assert (box.nodes["gpu0"].model, box.nodes["gpu0"].memory) == ("sm89", 0)
+    assert facts(box).capability == facts(imported(to_nccl_xml(box))).capability == 89
     assert "GPU 0x26ff is no model known: --gpu names a model" in notes
 
 

@@ -59,6 +59,9 @@ def _affinities(*given: str, cell: str = "NV18") -> str:
     return "\n".join(lines) + "\n"
 
 
+_NPS4 = (("48-63", 3), ("16-31", 1), ("112-127", 7), ("80-95", 5))
+
+
 def test_two_affinities_are_two_sockets_where_no_cell_says_another():
     def hosts(table: str) -> list[str]:
         machine = imported(table, "H100")
@@ -69,6 +72,14 @@ def test_two_affinities_are_two_sockets_where_no_cell_says_another():
     assert set(hosts(_affinities("0-47", "0-47", "0-47", "0-47"))) == {"cpu0"}
     four = _affinities("0-15", "16-31", "32-47", "48-63")  # parts of one socket, perhaps
     assert set(hosts(four)) == {"cpu0"}
+    # A DGX A100 with four NUMA nodes a socket (NPS4), as it prints them.
+    nodes = [f"{cores}\t{node}" for cores, node in _NPS4]
+    nps4 = _affinities(*(node for node in nodes for _ in range(2)))
+    nps4 = nps4.replace("CPU Affinity", "CPU Affinity\tNUMA Affinity")
+    machine = imported(nps4, "A100")
+
+    assert hosts(nps4) == [f"cpu{i // 2}" for i in range(8)]
+    assert {machine.nodes[name].memory_bandwidth for name in machine.hosts} == {204.8e9 / 4}
 
 
 def test_affinities_are_no_sockets_where_a_cell_joins_them():
@@ -214,7 +225,7 @@ def test_a_model_of_another_number_is_another_product(typed, meant):
         ("NVIDIA TITAN X (Pascal)", "TITANX-PASCAL"),
         ("NVIDIA A100-SXM4-40GB", "A100"),
         ("NVIDIA A100-PCIE-40GB", "A100"),
-        ("NVIDIA A100 80GB PCIe", "A100-80GB"),
+        ("NVIDIA A100 80GB PCIe", "A100-PCIE-80GB"),
         ("NVIDIA A800-SXM4-80GB", "A800"),
         ("NVIDIA A10", "A10"),
         ("NVIDIA A10G", "A10G"),
@@ -227,6 +238,8 @@ def test_a_model_of_another_number_is_another_product(typed, meant):
         ("NVIDIA H100 PCIe", "H100-PCIE"),
         ("NVIDIA H20", "H20"),
         ("NVIDIA GH200 480GB", "GH200"),
+        ("NVIDIA GH200 144G HBM3e", "GH200-144GB"),
+        ("NVIDIA GB10", "GB10"),
         ("NVIDIA B300 SXM6 AC", "B300"),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX PRO 6000 Server"),
         ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "RTX PRO 6000"),

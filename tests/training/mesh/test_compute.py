@@ -81,6 +81,26 @@ def test_a_gpu_is_known_by_its_model():
     assert 1e12 == gpu_of("A100-SXM4-80GB", 1e12).memory_bandwidth
     assert "MI300X" == gpu_of("AMD Instinct MI300X OAM").title
     assert gpu_of("GeForce") is None
+    assert ("A40", None) == (gpu_of("NVIDIA A40").title, gpu_of("RTX A4000"))
+
+
+@pytest.mark.parametrize(
+    ("printed", "title", "teraflops", "terabytes"),
+    [  # of data sheets, dense
+        ("NVIDIA L40S", "L40S", 362, 0.864),
+        ("NVIDIA A100 80GB PCIe", "A100", 312, 1.935),
+        ("NVIDIA GeForce RTX 4090", "4090", 165.2, 1.008),
+        ("NVIDIA H200 NVL", "H200 NVL", 835.5, 4.8),
+        ("NVIDIA GB300", "GB300", 2500, 8.0),
+        ("Tesla T4", "T4", 65, 0.32),
+    ],
+)
+def test_a_gpu_is_named_as_programs_print_it(printed, title, teraflops, terabytes):
+    gpu = load_gpu(printed, None)
+
+    assert (gpu.title, gpu.flops / 1e12) == (title, teraflops)
+    assert gpu.memory_bandwidth == pytest.approx(terabytes * 1e12)
+    assert gpu.lent() or title == "A100"
 
 
 def test_the_slowest_of_many_by_distribution():
@@ -115,7 +135,8 @@ def test_blocks_of_products_come_in_clusters_from_hopper_on(tmp_path):
         return gpu.next_to(Beside(16)).slowed.clusters
 
     hopper = {"H100", "H100-96GB", "H100-PCIE", "H20", "H800", "H200"}
-    assert {*hopper, "B200"} == {name for name in GPUS if GPUS[name].clusters}
+    hopper |= {"H100 NVL", "H200 NVL"}
+    assert {*hopper, "B200", "B300", "GB300"} == {name for name in GPUS if GPUS[name].clusters}
     assert mine('host = "20 us"\n', "H200")
     assert not mine('flops8 = "733 TFLOP/s"\n', "A100")
     assert mine("clusters = true\n", "A100")
@@ -124,7 +145,7 @@ def test_blocks_of_products_come_in_clusters_from_hopper_on(tmp_path):
 
 def test_every_fault_of_a_gpu_at_once(tmp_path):
     """An unknown name has a nearest; a file without a machine's GPU needs its rates."""
-    with pytest.raises(InputError, match=r"no GPU 'A10O' \(did you mean 'A100'\?\)"):
+    with pytest.raises(InputError, match=r"no GPU 'A10O' \(did you mean 'A10'\?\)"):
         load_gpu("A10O", None)
     path = tmp_path / "mine.toml"
     path.write_text('flps = "1 PFLOP/s"\nproducts = 2\n', "utf-8")

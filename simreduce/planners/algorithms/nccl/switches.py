@@ -10,7 +10,7 @@ import numpy as np
 from simreduce.computing.arrays import Ints
 from simreduce.errors import NotFoldable, StrategyError
 from simreduce.plan import Executor, PlanBuilder, Values
-from simreduce.plan.ops import JOINED, merged_channel
+from simreduce.plan.ops import JOINED, halve_threads, merged_channel
 from simreduce.planners.algorithms.direct import add_up
 from simreduce.planners.algorithms.nccl.paths import Lane, chunk_count, halve, lanes, nbytes, ways
 from simreduce.planners.algorithms.trees import Tree, down, up
@@ -20,6 +20,9 @@ from simreduce.planners.synthesis.trees import parents, second_tree
 _LOOPS = (64, 1 << 16), (8, 1 << 15), (2, 1 << 14)
 _LOOPS_ACROSS = (4, 1 << 16), (1, 1 << 15)
 """Bytes of a chunk where fewer loops of longer ones would do; on one machine or across several."""
+
+MOST_HEADS, _EIGHT = 32, 8
+"""Heads that NCCL has at most (NCCL_MAX_NVLS_ARITY), and GPUs of most nodes."""
 
 Box = tuple[int, list[int]]
 """A device that is a switch, and places of ranks that it links."""
@@ -52,30 +55,36 @@ def nvls_all_reduce(
 ) -> Values:
     """The sum on every rank, in `count` pieces or as many as NCCL makes.
 
-    In a machine of g GPUs each is the head of an equal part. The switch sums what all hold of it
-    and gives the sum to the head, which sends it back to be multicast to all. A port carries the
-    tensor once and a part of it besides, each way: t = a + S (1 + 1/g)/B, so the bus bandwidth is
-    2B (g-1)/(g+1). Before the sums go back, the heads of all machines reduce them over the double
-    binary tree of machines, each over its own NIC. Chunks of 16 KiB to 128 KiB on every channel for
-    every head follow one another.
+    In a machine of g GPUs each is the head of an equal part, or each of the first 32. The switch
+    sums what all hold of it and gives the sum to the head, which sends it back to be multicast to
+    all. A port carries the tensor once and a part of it besides, each way: t = a + S (1 + 1/g)/B,
+    so the bus bandwidth is 2B (g-1)/(g+1). Before the sums go back, the heads of all machines
+    reduce them over the double binary tree of machines, each over its own NIC. Chunks of 16 KiB to
+    128 KiB on every channel for every head follow one another.
     """
-    heads, sums, made = len(found[0][1]), [], []
-    mine = slice(how.way, how.way + 1) if how.way >= 0 else slice(heads)
+    ranks, homes, sums, made = len(found[0][1]), [], [], []
+    heads = ranks if count else min(ranks, MOST_HEADS)
+    mine = slice(how.way, how.way + 1) if how.way >= 0 else slice(ranks)
     stages = [merged_channel(stage, how.channels) for stage in range(4)]
+    if heads > _EIGHT and not count:
+        share = halve_threads(JOINED * (len(found) > 1), (heads - 1).bit_length() - 3)
+        stages = [stages[0] + share, *stages[1:3], stages[3] + share]
     count = count or _chunks(given, len(found), heads * how.channels)
     for switch, places in found:
-        own = given[np.array(places[mine])].cut(count)  # by head and piece
+        own = given[np.array(places[mine])].cut(count)  # by rank and piece
         there = np.full(own.shape, switch)
         rose = b.copies(own, there, stream=b.streams(own.device, stages[0]), after=after)
-        part = b.adds([rose[head, ...] for head in range(len(own))]).cut(heads).swapaxes(0, 1)[mine]
-        sums.append(b.copies(part, own.device, stream=b.streams(own.device, stages[1])))
+        part = b.adds([rose[rank, ...] for rank in range(len(own))]).cut(heads).swapaxes(0, 1)[mine]
+        homes.append(own.device)
+        to = own.device[: len(part)]
+        sums.append(b.copies(part, to, stream=b.streams(to, stages[1])))
     across = Values.stack(sums, axis=2)
     across = _across(b, across, max(how.channels // 2, 1)) if len(found) > 1 else across
     for node, (switch, _) in enumerate(found):
         held = across[..., node]
         back = b.copies(held, np.full(held.shape, switch), stream=b.streams(held.device, stages[2]))
         whole = own[:1].on(back.device[:1]).with_ops(b.joins(back.swapaxes(0, 1)).op[None])
-        made.append(b.copies(whole, held.device, stream=b.streams(held.device, stages[3])))
+        made.append(b.copies(whole, homes[node], stream=b.streams(homes[node], stages[3])))
     order = np.argsort([place for _, places in found for place in places[mine]])
     return b.joins(Values.concatenate(made)[order])
 

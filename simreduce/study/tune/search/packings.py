@@ -27,6 +27,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.plan import Plan
 from simreduce.planners.algorithms.nccl.paths import ways
+from simreduce.planners.algorithms.nccl.switches import MOST_HEADS
 from simreduce.planners.layouts import OPEN, Decision, Layout
 from simreduce.planners.packing import DdpBuckets, Fusion
 from simreduce.planners.packing.arrangement import NoPacking, Packer
@@ -167,9 +168,9 @@ def _smallest(
 
 
 def _count_ways(layout: Layout, how: Decision) -> int:
-    """How many ways round the GPUs have channels: by NVLS, how many heads."""
+    """How many ways round the GPUs have channels: by NVLS, how many heads, if all GPUs are."""
     if how.algorithm.startswith("nvls"):
-        return len(layout.tasks[0])
+        return len(layout.tasks[0]) if len(layout.tasks[0]) <= MOST_HEADS else 1
     return min(len(ways(layout, range(len(layout.ranks)))), how.channels)
 
 
