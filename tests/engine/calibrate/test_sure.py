@@ -18,11 +18,11 @@ from simreduce.engine.calibrate.intervals import (
     SIZES,
     Errors,
     Spread,
-    _quantile,
     is_known,
     published_errors,
     read_errors,
     spread,
+    weighted_quantile,
     write_errors,
 )
 from simreduce.engine.runtime import NcclConstants
@@ -106,8 +106,8 @@ def test_equal_errors_count_in_the_order_of_the_file_on_every_processor():
     apart = values + 1e-12 * np.arange(1000)
     parts = np.linspace(0.0, 1.0, 1001)
 
-    assert [_quantile(values, weights, part) for part in parts] == pytest.approx(
-        [_quantile(apart, weights, part) for part in parts], abs=1e-8
+    assert [weighted_quantile(values, weights, part) for part in parts] == pytest.approx(
+        [weighted_quantile(apart, weights, part) for part in parts], abs=1e-8
     )
 
 

@@ -149,7 +149,7 @@ def test_faults_are_all_of_them(question):
 
     assert "options[0].method: step.mesh says how ranks share the work; leave it out" in text
     assert "options[0].batch: step.mesh says" in text
-    assert "recompute: must be one of none, selective, full, got 'ful'" in text
+    assert "recompute: must be one of none, selective, full, op, got 'ful'" in text
     assert "unknown axis 'tpp' (did you mean 'tp'?)" in text
     assert "fails: steps on a mesh are not simulated without a part of the machine" in text
 
