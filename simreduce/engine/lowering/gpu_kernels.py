@@ -294,8 +294,8 @@ def limit_by_windows(
         np.stack([pipe[call[far]], np.cumsum(launch[call])[far]]), axis=1, return_inverse=True
     )
     along = np.bincount(place.ravel(), amount[far])[place.ravel()]
-    sent = np.bincount(call[far], amount[far] * along, len(pipe))
-    sent /= np.maximum(np.bincount(call[far], amount[far], len(pipe)), 1.0)
+    moved = np.maximum(np.bincount(call[far], amount[far], len(pipe)), 1.0)
+    sent = np.bincount(call[far], amount[far] * along, len(pipe)) / moved
     cap = calls.cap.copy()
     for at in np.flatnonzero(mine).tolist():
         each, name = int(sends.calls[at]), _PROTOCOL[signatures.executor[sends.calls[at]]]
