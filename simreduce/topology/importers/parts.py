@@ -160,7 +160,8 @@ def without_nvlinks(model: GpuModel, links: int, peers: int = 1) -> str:
     """The fault of a model that has no NVLinks where a file shows `links` at a GPU, to so many
     others.
     """
-    able = [m for m in MODELS.values() if m.nvlinks >= links and not (m.bridged and peers > 1)]
+    able = [m for m in MODELS.values() if m.nvlinks >= links and bool(m.arch) == bool(model.arch)]
+    able = [m for m in able if not (m.bridged and peers > 1)]
     able = [m for m in able if m.nvlinks == links] or able
     names = ", ".join(m.name for m in sorted(able, key=lambda m: abs(m.sm - model.sm))[:4])
     return (
