@@ -251,16 +251,15 @@ def rounds_of(tiles: int, slots: int, free: int, own: int) -> float:
 
 
 def _late(tiles: int, free: int, late: int, own: int) -> float:
-    """Rounds if so many blocks start late: those on `free` slots do all tiles but theirs first."""
+    """Rounds if so many blocks start late: those on `free` slots do all tiles but theirs first.
+
+    `rest` of these slots take one tile more than others, and then each takes late blocks, one after
+    another.
+    """
     full, rest = divmod(max(tiles - own * late, 0), free)
-    ended = free - rest
-    if late <= ended:
-        return float(full + own)
-    turns = ceil((late - ended) / free) if rest else ceil(late / free)
-    return float(full + bool(rest) + own * turns)
+    return float(full + min(own * ceil((late + rest) / free), 1 + own * ceil(late / free)))
 
 
-@lru_cache(maxsize=1 << 10)
 def _pairs(units: int, blocks: int) -> int:
     """Pairs of SMs of one GPC that so many blocks leave; all GPCs have about as many pairs."""
     pairs, more = divmod(units // 2, GPCS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from heapq import heapreplace
 from math import ceil
 
 import pytest
@@ -200,6 +201,17 @@ def test_without_clusters_tiles_take_what_is_free():
     assert _slowed(24, gpu="A100").product(8192, 8192, 8192) == pytest.approx(
         rounds ** (1.0 - CLOCK)
     )
+
+
+@given(tiles=st.integers(1, 3000), free=st.integers(1, UNITS - 1))
+def test_late_blocks_go_where_another_has_ended(tiles, free):
+    """As if each took the slot that is free first, of kernels of more than two rounds."""
+    late = UNITS - free
+    slots = [0] * free
+    for takes in [1] * max(tiles - OWN * late, 0) + [OWN] * late:
+        heapreplace(slots, slots[0] + takes)
+    if tiles > OWN * UNITS and late > 1:
+        assert rounds_of(tiles, UNITS, free, OWN) == max(slots)
 
 
 @given(tiles=TILES, free=st.integers(1, UNITS))

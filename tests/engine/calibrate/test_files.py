@@ -18,6 +18,7 @@ from simreduce.engine.calibrate import (
     shipped,
     to_toml,
 )
+from simreduce.engine.runtime import NcclConstants
 from simreduce.errors import CalibrationError
 from simreduce.testing.strategies import ANY, calibrations
 
@@ -128,7 +129,8 @@ controls = st.dictionaries(
 )
 def test_any_calibration_is_written_and_read(tmp_path_factory, drawn, title, step, controls):
     """To the last bit."""
-    drawn = replace(drawn, name="mine", title=title, step=step, controls=controls)
+    nccl = replace(drawn.nccl, buffer=NcclConstants().buffer)  # NCCL_BUFFSIZE, which no file has
+    drawn = replace(drawn, name="mine", title=title, step=step, controls=controls, nccl=nccl)
     path = tmp_path_factory.mktemp("written") / "mine.toml"
     path.write_text(to_toml(drawn), "utf-8")
     assert drawn == load_calibration(str(path))
