@@ -370,7 +370,7 @@ def _read_osu(
                 )  # fmt: skip
                 logs.append(log)
         elif place and line[:1].isdigit():
-            if len(cells) <= place or not all(map(_is_number, (cells[0], cells[place]))):
+            if len(cells) <= place or not (cells[0].isdecimal() and _is_number(cells[place])):
                 (note or partial(faults.add, f"line {number}"))(
                     f"{name}: line {number} is torn and left out: {quote(line)}"
                 )

@@ -46,7 +46,7 @@ _LANE_OF_GEN3 = 0.75
 _GT_PER_S = {3: 8, 4: 16, 5: 32, 6: 64}
 _GENERATIONS = ((20.0, 6, 70), (20.0, 12, 80), (20.6, 18, 90), (20.6, 12, 90), (40.1, 18, 100))
 """GB/s of an NVLink in NCCL, NVLinks of a GPU, and its compute capability."""
-_RATES = {70: 20.0, 80: 20.0, 90: 20.6, 100: 40.1, 86: 12.0, 60: 18.0}
+_RATES = {70: 20.0, 80: 20.0, 90: 20.6, 100: 40.1, 60: 18.0, 86: 12.0}
 _TARGETS = {48.0: "gfx942", 36.0: "gfx90a"}
 """By GB/s of an XGMI link in RCCL."""
 _MBIT_PER_S = 8000
@@ -124,7 +124,7 @@ class _Writer:
             speed = round(float(node["rate"]) * _MBIT_PER_S)
             return [f'<net name="net{int(node["id"], 16)}" speed="{speed}"/>'], ""
         if link == "XGMI":
-            count = max(round(float(node["rate"]) / (self._xgmi or float(node["rate"]))), 1)
+            count = max(round(float(node["rate"]) / (self._xgmi or math.inf)), 1)
             return [f'<xgmi target="{_bus(node)}" count="{count}" tclass="0x038000"/>'], ""
         if link == "NVL":
             count = max(round(float(node["rate"]) / _RATES.get(self._sm, 20.0)), 1)
@@ -149,7 +149,7 @@ def _capability(nodes: list[re.Match[str]]) -> int:
     part = (
         sm
         for sm, rate in _RATES.items()
-        if rates and all(math.remainder(each, rate) < 0.15 for each in rates)
+        if rates and all(abs(math.remainder(each, rate)) < 0.15 for each in rates)
     )
     return next(fit, next(part, 0))
 

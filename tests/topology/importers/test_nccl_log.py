@@ -84,23 +84,36 @@ def test_a_graph_of_two_sockets_amid_other_lines():
     assert wires["cpu0", "cpu1"] == ("upi", 2)
 
 
-@pytest.mark.parametrize(
-    ("rate", "model", "link", "lanes"),
-    [("48.0", "MI300X", "xgmi_cdna3", 1), ("72.0", "MI250X", "xgmi_cdna2", 2)],
-)
-def test_the_graph_of_rccl(rate, model, link, lanes):
-    """Two GPUs; RCCL counts 48 GB/s of an XGMI link of MI300X, and 36 of MI250X."""
+def of_two(one: str, other: str) -> str:
+    """The log of two GPUs with these links to each other."""
     lines = (
         "=== System : maxBw 48.0 totalBw 336.0 ===",
         "CPU/0-0 (1/2/-1)",
         "+ PCI[48.0] - GPU/0-11000 (0)",
-        f"              + XGMI[{rate}] - GPU/0-2f000",
+        f"              + {one} - GPU/0-2f000",
         "+ PCI[48.0] - GPU/0-2f000 (1)",
-        f"              + XGMI[{rate}] - GPU/0-11000",
+        f"              + {other} - GPU/0-11000",
         "==========================================",
     )
-    text = "".join(f"n1:10:20 [0] NCCL INFO {line}\n" for line in lines)
-    machine, _ = read_nccl_topology(to_xml(text, "log"), "log")
+    return "".join(f"n1:10:20 [0] NCCL INFO {line}\n" for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("rate", "model", "link", "lanes"),
+    [
+        ("XGMI[48.0]", "MI300X", "xgmi_cdna3", 1),
+        ("XGMI[72.0]", "MI250X", "xgmi_cdna2", 2),
+        ("NVL[18.0]", "P100", "nvlink1", 1),
+        ("NVL[36.0]", "P100", "nvlink1", 2),
+        ("NVL[60.0]", "V100", "nvlink2", 3),
+        ("NVL[48.0]", "RTX3090", "nvlink3_ga102", 4),
+    ],
+)
+def test_links_tell_the_model(rate, model, link, lanes):
+    """RCCL counts 48 GB/s of an XGMI link of MI300X, and 36 of MI250X; NCCL 18, 20 and 12 of an
+    NVLink of P100, V100 and GA102 (NVIDIA/nccl src/graph/topo.h).
+    """
+    machine, _ = read_nccl_topology(to_xml(of_two(rate, rate), "log"), "log")
     [found] = [k for k in machine.links if (k.source, k.target) == ("gpu0", "gpu1")]
 
     assert machine.nodes["gpu0"].model == model
@@ -110,3 +123,10 @@ def test_the_graph_of_rccl(rate, model, link, lanes):
 def test_a_log_without_its_graph():
     with pytest.raises(TopologyError, match="log: no graph of NCCL's in it; record with"):
         to_xml("n1:1:1 [0] NCCL INFO === System : maxBw 24.0 totalBw 24.0 ===\n", "log")
+
+
+def test_a_link_of_no_known_rate_is_no_crash():
+    with pytest.raises(
+        TopologyError, match="line 5: xGMI links, but no model is known that has them"
+    ):
+        read_nccl_topology(to_xml(of_two("XGMI[0.0]", "XGMI[5.0]"), "log"), "log")
