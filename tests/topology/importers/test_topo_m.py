@@ -267,7 +267,7 @@ def test_another_size_of_memory_is_another_gpu(printed):
     [
         ("Tesla V100-SXM2-16GB", "V100"),
         ("DGX H100 with H100-SXM5", "H100"),
-        ("RTX A4000", None),
+        ("RTX A2000", None),
         ("Quadro GP100", None),
         ("A100X", None),
     ],
