@@ -14,6 +14,7 @@ from simreduce.topology import Topology, load_topology
 from simreduce.topology.importers import to_nccl_xml
 from simreduce.topology.importers.nccl_log import to_xml
 from simreduce.topology.importers.nccl_xml import read_nccl_topology
+from simreduce.topology.importers.parts import model_named
 
 DUMPS = Path(__file__).parent / "dumps"
 FOUR = """n1:100:160 [0] NCCL INFO NCCL version 2.21.5+cuda12.4
@@ -127,5 +128,11 @@ def test_a_log_without_its_graph():
 
 def test_a_link_of_no_known_rate_is_no_crash():
     xml = to_xml(of_two("XGMI[0.0]", "XGMI[5.0]"), "log")
-    with pytest.raises(TopologyError, match="line 5: xGMI links, but no model is known that has"):
+    with pytest.raises(TopologyError, match="line 4: xGMI links, but no model is known that has"):
         read_nccl_topology(xml, "log")
+
+
+def test_faults_have_the_lines_of_the_log():
+    xml = to_xml("other\n" + of_two("NVL[48.0]", "NVL[48.0]"), "log")
+    with pytest.raises(TopologyError, match=r"log: line 5: T4 has no NVLinks.*\nlog: line 7: T4 "):
+        read_nccl_topology(xml, "log", model_named("T4"))
