@@ -297,8 +297,8 @@ def read_launch(text: str) -> tuple[int, int, int]:
 def read_nccl_logs(
     text: str, name: str, note: Callable[[str], None] | None = None
 ) -> tuple[NcclTestsLog, ...]:
-    """The logs of programs in one file, one after the other; see `read_nccl_log`. OSU's tables are
-    logs, too.
+    """The logs of programs in one file, one after the other; OSU's tables are logs, too. Lines that
+    are torn are left out and given to `note`. Raises `CalibrationError` when there is no table.
     """
     if text.lstrip().startswith("{"):
         return (_read_json(text, name),)
@@ -370,7 +370,7 @@ def _read_osu(
                 )  # fmt: skip
                 logs.append(log)
         elif place and line[:1].isdigit():
-            if len(cells) <= place or not all(map(_is_number, (cells[0], cells[place]))):
+            if len(cells) <= place or not (cells[0].isdecimal() and _is_number(cells[place])):
                 (note or partial(faults.add, f"line {number}"))(
                     f"{name}: line {number} is torn and left out: {quote(line)}"
                 )
@@ -385,13 +385,6 @@ def _read_osu(
     )
     faults.raise_any(CalibrationError)
     return tuple(log for log in logs if log.rows)
-
-
-def read_nccl_log(text: str, name: str) -> NcclTestsLog:
-    """The log of one program of nccl-tests, the first where there are several; raises
-    `CalibrationError` when it has no table.
-    """
-    return read_nccl_logs(text, name)[0]
 
 
 def has_rows(text: str) -> bool:

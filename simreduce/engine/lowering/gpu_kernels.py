@@ -77,10 +77,11 @@ take 154 and 231 us for 4 and 8 MiB.
 
 
 _BEYOND_EIGHT = {False: 1.6e-6, True: 5.5e-6}
-"""Seconds of a chunk for each head beyond eight, by whether a tree of machines follows. A block
-copies a chunk to every head's buffer, one after another, with fewer warps where others serve the
-tree (NVIDIA/nccl src/device/all_reduce.h). 72 GPUs of a rack of GB200 reach 423 GB/s, and each
-loop of 64 and 128 KiB chunks of two racks takes 290 and 390 us.
+"""Seconds of a chunk for each head beyond eight, by whether a tree of machines follows; 9 to 15
+heads count as 16, more as 32, since a channel's number has no place for others. A block copies a
+chunk to every head's buffer, one after another, with fewer warps where others serve the tree
+(NVIDIA/nccl src/device/all_reduce.h). 72 GPUs of a rack of GB200 reach 423 GB/s, and each loop of
+64 and 128 KiB chunks of two racks takes 290 and 390 us.
 """
 
 _NVLINK, _PCI, _SHM, NET, _NVLS = range(len(LINK_KINDS))

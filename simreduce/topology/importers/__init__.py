@@ -104,11 +104,11 @@ def with_machine_file(topology: Topology) -> str:
     library 2.27.7 answered the same with it and without.
     """
     first, rest = to_nccl_xml(topology).split("\n", 1)
-    # No comment may have two dashes in a row.
-    return f"{first}\n{_HEAD}\n{to_toml(topology).replace('--', '-' + _DASH)}-->\n{rest}"
+    return f"{first}\n{_HEAD}\n{to_toml(topology).replace('--', _DASHES)}-->\n{rest}"
 
 
-_DASH = "\\u002d"
+_DASHES = "-\\u002d"
+"""Two dashes, which no comment may have in a row."""
 
 
 def machine_file_in(text: str, name: str) -> Topology | None:
@@ -118,8 +118,8 @@ def machine_file_in(text: str, name: str) -> Topology | None:
     if not (found := _FILE.search(text)):
         return None
     try:
-        document = MergedFile(name, tomllib.loads(found[1]), {})
-        machine = build_machine(document, name, "; ".join(document.tables.get("sources", [name])))
+        document = MergedFile(name, tomllib.loads(found[1].replace(_DASHES, "--")), {})
+        machine = build_machine(document, name, name)
         return machine if to_nccl_xml(machine).split() == _FILE.sub("", text).split() else None
     except (tomllib.TOMLDecodeError, TopologyError):
         return None

@@ -46,7 +46,7 @@ _LANE_OF_GEN3 = 0.75
 _GT_PER_S = {3: 8, 4: 16, 5: 32, 6: 64}
 _GENERATIONS = ((20.0, 6, 70), (20.0, 12, 80), (20.6, 18, 90), (20.6, 12, 90), (40.1, 18, 100))
 """GB/s of an NVLink in NCCL, NVLinks of a GPU, and its compute capability."""
-_RATES = {70: 20.0, 80: 20.0, 90: 20.6, 100: 40.1, 86: 12.0, 60: 18.0}
+_RATES = {70: 20.0, 80: 20.0, 90: 20.6, 100: 40.1, 60: 18.0, 86: 12.0}
 _TARGETS = {48.0: "gfx942", 36.0: "gfx90a"}
 """By GB/s of an XGMI link in RCCL."""
 _MBIT_PER_S = 8000
@@ -56,15 +56,16 @@ _MBIT_PER_S = 8000
 def to_xml(text: str, name: str) -> str:
     """The topology XML of the first graph in a log; raises `TopologyError` without one.
 
-    What the log does not say (kinds of GPUs and NICs, cores) is left out.
+    What the log does not say (kinds of GPUs and NICs, cores) is left out. A line of the log is the
+    same line of the XML, for the faults that are found there.
     """
-    found = [match for line in text.splitlines() if (match := _LINE.search(line))]
-    first = next((match["rank"] for match in found if SYSTEM.search(match[0])), "")
-    own = [match["text"] for match in found if match["rank"] == first]
+    lines = [_LINE.search(line) for line in text.splitlines()]
+    first = next((line["rank"] for line in lines if line and SYSTEM.search(line[0])), "")
+    own = [line["text"].rstrip() if line and line["rank"] == first else "" for line in lines]
     begin = next((i for i, line in enumerate(own) if line.startswith("=== System")), len(own))
-    lines = itertools.takewhile(lambda line: not line.startswith("======"), own[begin + 1 :])
-    nodes = [node for line in lines if (node := _NODE.fullmatch(line.rstrip()))]
-    if not any(node["kind"] == "CPU" for node in nodes):
+    graph = itertools.takewhile(lambda line: not line.startswith("======"), own[begin + 1 :])
+    nodes = [*([None] * (begin + 1)), *map(_NODE.fullmatch, graph)]
+    if not any(node and node["kind"] == "CPU" for node in nodes):
         raise TopologyError(
             f"{name}: no graph of NCCL's in it; record with NCCL_DEBUG_SUBSYS=GRAPH"
         )
@@ -72,10 +73,10 @@ def to_xml(text: str, name: str) -> str:
 
 
 class _Writer:
-    """Nested elements from the indents of lines."""
+    """Nested elements from the indents of lines, None for lines of no device."""
 
-    def __init__(self, nodes: list[re.Match[str]]) -> None:
-        self._nodes = nodes
+    def __init__(self, lines: list[re.Match[str] | None]) -> None:
+        self._lines, nodes = lines, [node for node in lines if node]
         self._sm = _capability(nodes)
         xgmi = [float(node["rate"]) for node in nodes if node["link"] == "XGMI"]
         fit = (each for each in _TARGETS if xgmi and not any(rate % each for rate in xgmi))
@@ -88,19 +89,22 @@ class _Writer:
         self._dev = {str(rank): dev for dev, rank in enumerate(ranks)}
 
     def text(self) -> str:
-        lines, open_tags = ['<system version="1">'], list[tuple[int, str]]()
-        for node in self._nodes:
-            depth = -1 if not node["link"] else len(node["indent"])
-            while open_tags and open_tags[-1][0] >= depth:
-                lines.append(open_tags.pop()[1])
-            head, tail = self._element(node)
-            lines += head
-            if tail:
-                open_tags.append((depth, tail))
+        lines, open_tags = list[str](), list[tuple[int, str]]()
+        for node in self._lines:
+            line = "" if lines else '<system version="1">'
+            if node:
+                depth = -1 if not node["link"] else len(node["indent"])
+                while open_tags and open_tags[-1][0] >= depth:
+                    line += open_tags.pop()[1]
+                head, tail = self._element(node)
+                line += head
+                if tail:
+                    open_tags.append((depth, tail))
+            lines.append(line)
         lines += [tail for _, tail in reversed(open_tags)]
         return "\n".join([*lines, "</system>"]) + "\n"
 
-    def _element(self, node: re.Match[str]) -> tuple[list[str], str]:
+    def _element(self, node: re.Match[str]) -> tuple[str, str]:
         """What a line opens, and what closes it; links of a device have no inside."""
         kind, link, about = node["kind"], node["link"], (node["about"] or "").split("/")
         if kind == "CPU" and not link:
@@ -109,31 +113,31 @@ class _Writer:
             model = self._amd if maker == AMD else _CPUS.get(model, "")
             number, arch = int(node["id"], 16), _ARCHES.get(arch, "x86_64")
             head = f'<cpu numaid="{number}" arch="{arch}" vendor="{maker}" modelid="{model}">'
-            return [head], "</cpu>"
+            return head, "</cpu>"
         if link == "PCI" and (kind != "GPU" or node["about"]):
             head = f'<pci busid="{_bus(node)}" {_width(float(node["rate"]))}'
             if kind == "GPU":
                 dev = self._dev.get(node["about"], 0)
                 sm = f' sm="{self._sm}"' if self._sm else ""
                 sm = f' gcn="{_TARGETS[self._xgmi]}"' if self._xgmi else sm
-                return [f'{head} class="0x030200">', f'<gpu dev="{dev}"{sm}>'], "</gpu></pci>"
+                return f'{head} class="0x030200"><gpu dev="{dev}"{sm}>', "</gpu></pci>"
             if kind == "NIC":
-                return [f'{head} class="0x020700">', "<nic>"], "</nic></pci>"
-            return [f'{head} class="0x060400">'], "</pci>"
+                return f'{head} class="0x020700"><nic>', "</nic></pci>"
+            return f'{head} class="0x060400">', "</pci>"
         if kind == "NET":
             speed = round(float(node["rate"]) * _MBIT_PER_S)
-            return [f'<net name="net{int(node["id"], 16)}" speed="{speed}"/>'], ""
+            return f'<net name="net{int(node["id"], 16)}" speed="{speed}"/>', ""
         if link == "XGMI":
-            count = max(round(float(node["rate"]) / (self._xgmi or float(node["rate"]))), 1)
-            return [f'<xgmi target="{_bus(node)}" count="{count}" tclass="0x038000"/>'], ""
+            count = max(round(float(node["rate"]) / (self._xgmi or math.inf)), 1)
+            return f'<xgmi target="{_bus(node)}" count="{count}" tclass="0x038000"/>', ""
         if link == "NVL":
             count = max(round(float(node["rate"]) / _RATES.get(self._sm, 20.0)), 1)
             target = {"NVS": ("ffff:00:00.0", SWITCH_CLASS), "CPU": ("ffff:ff:ff.0", CPU_CLASS)}
             bus, tclass = target.get(kind, (_bus(node), "0x030200"))
-            return [f'<nvlink target="{bus}" count="{count}" tclass="{tclass}"/>'], ""
+            return f'<nvlink target="{bus}" count="{count}" tclass="{tclass}"/>', ""
         if link == "C2C" and kind == "CPU":
-            return [f'<c2c bw="{round(float(node["rate"]) * 1000)}" count="1"/>'], ""
-        return [], ""
+            return f'<c2c bw="{round(float(node["rate"]) * 1000)}" count="1"/>', ""
+        return "", ""
 
 
 def _capability(nodes: list[re.Match[str]]) -> int:
@@ -149,7 +153,7 @@ def _capability(nodes: list[re.Match[str]]) -> int:
     part = (
         sm
         for sm, rate in _RATES.items()
-        if rates and all(math.remainder(each, rate) < 0.15 for each in rates)
+        if rates and all(abs(math.remainder(each, rate)) < 0.15 for each in rates)
     )
     return next(fit, next(part, 0))
 

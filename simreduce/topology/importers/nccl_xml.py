@@ -372,9 +372,9 @@ def _nvlinks(reading: _Reading) -> None:
                         link.place, f"count {quote(count)} is not a number of {word}"
                     )
                 elif model.nvlink and word != links_name(model.nvlink):
-                    reading.faults.add(
-                        link.place, f"{word}, but a {model.name} has {links_name(model.nvlink)}"
-                    )
+                    whose = f"a {model.name} has" if model.name else "no model is known that has"
+                    own = links_name(model.nvlink) if model.name else "them"
+                    reading.faults.add(link.place, f"{word}, but {whose} {own}")
                 elif not model.nvlink:
                     reading.faults.add(link.place, without_nvlinks(model, int(count)))
                 elif target in names and names[target] != device.name:

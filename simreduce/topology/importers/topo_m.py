@@ -218,8 +218,9 @@ def _figures(machine: Topology) -> Iterator[str]:
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _CELL = re.compile(r"X|(NV|XGMI)[0-9]{1,3}|PIX|PXB|PHB|NODE|SYS|SOC|C2C")
 _LINKS = re.compile(r"(NV|XGMI)([0-9]{1,3})")
-_NUMA = "numa"
-"""Before the number of a NUMA node, in place of cores."""
+_NUMA, _MOST_NUMA = "numa", 8
+"""Before the number of a NUMA node, in place of cores; and NUMA nodes of two sockets (NPS4, SNC4).
+"""
 _NEAR = {"X": 0, "PIX": 1, "PXB": 2, "PHB": 3, "NODE": 3, "SYS": 4, "SOC": 4}
 _MOST, _MOST_COMPARED = 512, 96
 """Devices of the largest table, and how many of them are compared with what is made of it."""
@@ -494,9 +495,11 @@ def _tree(
     parts.link_cpus(*socket)
     if host := host_joined_by(*socket):
         numa = [int(each.removeprefix(_NUMA)) for each in table.affinity if each[:4] == _NUMA]
-        # NUMA nodes of two sockets share the memory of these.
+        # NUMA nodes of two sockets share the memory of these: 4 each at most. Higher numbers have
+        # gaps, such as POWER9's 0 and 8.
         nodes = max(numa, default=0) + 1
-        parts.take_cpus_for(replace(host, memory=host.memory / max(nodes / 2, 1)))
+        shares = nodes / 2 if 2 < nodes <= _MOST_NUMA else 1
+        parts.take_cpus_for(replace(host, memory=host.memory / shares))
     for name, node in list(parts.nodes.items()):
         if node.kind in ("gpu", "pcie_switch"):
             parts.staging(name, model.pcie)

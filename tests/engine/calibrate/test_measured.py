@@ -194,6 +194,7 @@ def test_tables_of_osu_with_all_columns_and_prefixes():
         (_OSU.replace("Allreduce", "Non-blocking Allreduce"), "no collective that is known"),
         (_OSU.replace("Latency(us)", "(MB/s)"), "line 4: has no column of latencies"),
         (_OSU.replace("8.12", "0.00"), "line 5: a time of 0.00"),
+        (_OSU.replace("\n4  ", "\n1.5"), "line 5: .* is torn and left out"),
         (_OSU.partition("4  ")[0], "no line of OSU's tables in it"),
     ],
 )

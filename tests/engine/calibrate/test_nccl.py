@@ -19,7 +19,7 @@ from simreduce.engine.calibrate import (
     to_toml,
     with_values,
 )
-from simreduce.engine.calibrate.logs import read_launch, read_nccl_log, read_nccl_logs
+from simreduce.engine.calibrate.logs import read_launch, read_nccl_logs
 from simreduce.engine.runtime import NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.errors import CalibrationError
@@ -33,6 +33,11 @@ LOG = """mpirun: warning 1 2 3 4 5 6 7 8
 [1,0]<stdout>:        1024           128     float    none      -1    20.10    0.05    0.03      0
 0:     1048576        131072     float    none      -1    81.50   12.87    6.43      0
 """
+
+
+def read_nccl_log(text, name):
+    """The first log of a file."""
+    return read_nccl_logs(text, name)[0]
 
 
 def test_the_table_is_written_and_read(tmp_path):

@@ -14,6 +14,7 @@ from simreduce.topology import Topology, load_topology
 from simreduce.topology.importers import to_nccl_xml
 from simreduce.topology.importers.nccl_log import to_xml
 from simreduce.topology.importers.nccl_xml import read_nccl_topology
+from simreduce.topology.importers.parts import model_named
 
 DUMPS = Path(__file__).parent / "dumps"
 FOUR = """n1:100:160 [0] NCCL INFO NCCL version 2.21.5+cuda12.4
@@ -84,23 +85,36 @@ def test_a_graph_of_two_sockets_amid_other_lines():
     assert wires["cpu0", "cpu1"] == ("upi", 2)
 
 
-@pytest.mark.parametrize(
-    ("rate", "model", "link", "lanes"),
-    [("48.0", "MI300X", "xgmi_cdna3", 1), ("72.0", "MI250X", "xgmi_cdna2", 2)],
-)
-def test_the_graph_of_rccl(rate, model, link, lanes):
-    """Two GPUs; RCCL counts 48 GB/s of an XGMI link of MI300X, and 36 of MI250X."""
+def of_two(one: str, other: str) -> str:
+    """The log of two GPUs with these links to each other."""
     lines = (
         "=== System : maxBw 48.0 totalBw 336.0 ===",
         "CPU/0-0 (1/2/-1)",
         "+ PCI[48.0] - GPU/0-11000 (0)",
-        f"              + XGMI[{rate}] - GPU/0-2f000",
+        f"              + {one} - GPU/0-2f000",
         "+ PCI[48.0] - GPU/0-2f000 (1)",
-        f"              + XGMI[{rate}] - GPU/0-11000",
+        f"              + {other} - GPU/0-11000",
         "==========================================",
     )
-    text = "".join(f"n1:10:20 [0] NCCL INFO {line}\n" for line in lines)
-    machine, _ = read_nccl_topology(to_xml(text, "log"), "log")
+    return "".join(f"n1:10:20 [0] NCCL INFO {line}\n" for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("rate", "model", "link", "lanes"),
+    [
+        ("XGMI[48.0]", "MI300X", "xgmi_cdna3", 1),
+        ("XGMI[72.0]", "MI250X", "xgmi_cdna2", 2),
+        ("NVL[18.0]", "P100", "nvlink1", 1),
+        ("NVL[36.0]", "P100", "nvlink1", 2),
+        ("NVL[60.0]", "V100", "nvlink2", 3),
+        ("NVL[48.0]", "RTX3090", "nvlink3_ga102", 4),
+    ],
+)
+def test_links_tell_the_model(rate, model, link, lanes):
+    """RCCL counts 48 GB/s of an XGMI link of MI300X, and 36 of MI250X; NCCL 18, 20 and 12 of an
+    NVLink of P100, V100 and GA102 (NVIDIA/nccl src/graph/topo.h).
+    """
+    machine, _ = read_nccl_topology(to_xml(of_two(rate, rate), "log"), "log")
     [found] = [k for k in machine.links if (k.source, k.target) == ("gpu0", "gpu1")]
 
     assert machine.nodes["gpu0"].model == model
@@ -110,3 +124,15 @@ def test_the_graph_of_rccl(rate, model, link, lanes):
 def test_a_log_without_its_graph():
     with pytest.raises(TopologyError, match="log: no graph of NCCL's in it; record with"):
         to_xml("n1:1:1 [0] NCCL INFO === System : maxBw 24.0 totalBw 24.0 ===\n", "log")
+
+
+def test_a_link_of_no_known_rate_is_no_crash():
+    xml = to_xml(of_two("XGMI[0.0]", "XGMI[5.0]"), "log")
+    with pytest.raises(TopologyError, match="line 4: xGMI links, but no model is known that has"):
+        read_nccl_topology(xml, "log")
+
+
+def test_faults_have_the_lines_of_the_log():
+    xml = to_xml("other\n" + of_two("NVL[48.0]", "NVL[48.0]"), "log")
+    with pytest.raises(TopologyError, match=r"log: line 5: T4 has no NVLinks.*\nlog: line 7: T4 "):
+        read_nccl_topology(xml, "log", model_named("T4"))

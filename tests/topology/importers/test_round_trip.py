@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from pathlib import Path
 
 import networkx as nx
 from hypothesis import given, settings, strategies as st
@@ -213,6 +214,22 @@ def test_every_shipped_machine_comes_back_from_its_export():
     assert machine_file_in(text.replace('numaid="0"', 'numaid="2"'), "x") is None
     assert machine_file_in(text.replace("title = ", "title "), "x") is None
     assert machine_file_in(to_nccl_xml(machine), "x") is None
+    assert machine_file_in(text.replace("sources = [", "sources = [1, "), "x") is None
+
+
+def test_names_with_two_dashes_come_back_from_an_export(tmp_path: Path) -> None:
+    """XML allows no two dashes in a comment."""
+    file = tmp_path / "two--dashes.toml"
+    file.write_text(
+        'title = "a --> b"\n[nodes.gpu]\nnames = ["gpu--[0-1]"]\nkind = "gpu"\nmodel = "V100"\n'
+        '[nodes.cpu]\nnames = ["cpu"]\nkind = "cpu"\n'
+        '[links.pcie3_x16]\npairs = [["gpu--[0-1]", "cpu"]]\n'
+        '[links.a--b]\nbandwidth = "12 GB/s"\nlatency = "1 us"\npairs = [["gpu--0", "gpu--1"]]\n'
+    )
+    machine = load_topology(str(file))
+    again = machine_file_in(with_machine_file(machine), "again.xml")
+    assert again is not None
+    assert again.digest == machine.digest
 
 
 def test_what_nccl_has_no_words_for_is_in_no_comment_of_its_own_files():

@@ -80,6 +80,12 @@ def test_two_affinities_are_two_sockets_where_no_cell_says_another():
 
     assert hosts(nps4) == [f"cpu{i // 2}" for i in range(8)]
     assert {machine.nodes[name].memory_bandwidth for name in machine.hosts} == {204.8e9 / 4}
+    # The sockets of POWER9 are NUMA nodes 0 and 8.
+    power9 = nps4
+    for number, node in ((1, 0), (3, 0), (5, 8), (7, 8)):
+        power9 = power9.replace(f"\t{number}\n", f"\t{node}\n")
+    machine = imported(power9, "A100")
+    assert {machine.nodes[name].memory_bandwidth for name in machine.hosts} == {204.8e9}
 
 
 def test_affinities_are_no_sockets_where_a_cell_joins_them():
@@ -208,7 +214,7 @@ def test_a_model_of_another_number_is_another_product(typed, meant):
     """It is never proposed."""
     with pytest.raises(TopologyError, match=rf"unknown model .* \(did you mean '{meant}'\?\)"):
         model_named(typed)
-    for other in ("RTX 4900", "Tesla M60", "RTX 3060", ""):
+    for other in ("RTX 4900", "Tesla M60", "RTX 3070", ""):
         with pytest.raises(TopologyError, match="; known are K80, "):
             model_named(other)
 
@@ -261,7 +267,7 @@ def test_another_size_of_memory_is_another_gpu(printed):
     [
         ("Tesla V100-SXM2-16GB", "V100"),
         ("DGX H100 with H100-SXM5", "H100"),
-        ("RTX A3000", None),
+        ("RTX A2000", None),
         ("Quadro GP100", None),
         ("A100X", None),
     ],
