@@ -86,7 +86,7 @@ def read_steps(text: str, name: str) -> MeasuredSteps:
     plain = _COLORS.sub("", text)
     for program, (pattern, read) in _LINES.items():
         numbers = [float(each.replace(",", "")) for each in re.findall(pattern, plain)]
-        found = tuple(read(each) for each in numbers if each > 0)
+        found = tuple(read(each) for each in numbers if 0 < each < 1e9)
         if found:
             rates = program in _RATES
             sequences = _SEQUENCES.findall(plain)
@@ -105,7 +105,7 @@ def _read_csv(text: str, name: str) -> MeasuredSteps:
     faults.raise_any()
     tokens = {round(row["tokens"]) for row in rows}
     if len(tokens) != 1:
-        words = f"has steps of {len(tokens)} numbers of tokens" if tokens else "has no step"
-        raise InputError(f"{name}: {words}; give a file for each")
+        several = f"has steps of {len(tokens)} numbers of tokens; give a file for each"
+        raise InputError(f"{name}: {several if tokens else 'has no step'}")
     seconds = tuple(row["seconds"] for row in rows)
     return MeasuredSteps(name, "a CSV", seconds, tokens=tokens.pop())

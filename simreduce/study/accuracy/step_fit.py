@@ -73,9 +73,10 @@ def fit_step(steps: MeasuredSteps, question: Meshes, kept: str) -> FittedStep:
     job, setup = found.jobs[0], question.setup
     tokens = job.global_batch * job.sequence
     if steps.tokens not in (0, tokens) or steps.sequences not in (0, job.global_batch):
-        theirs = steps.tokens or steps.sequences
-        own = f"{tokens} tokens" if steps.tokens else f"{job.global_batch} sequences"
-        raise InputError(f"{steps.name}: a step has {theirs}, and one of {question.name} {own}")
+        theirs, own = steps.sequences, f"{job.global_batch} sequences"
+        if steps.tokens:
+            theirs, own = steps.tokens, f"{tokens} tokens"
+        raise InputError(f"{steps.name}: a step has {theirs}, and that of {question.name} {own}")
     seconds = steps.step(tokens, setup.layout.n)
     names, factor = _find(question, job, seconds)
     fitted = _scaled(job.gpu, names, factor)

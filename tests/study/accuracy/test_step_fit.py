@@ -109,8 +109,8 @@ def test_one_step_narrows_what_nobody_measured():
 
 @pytest.mark.parametrize(
     ("steps", "words"),
-    [(MeasuredSteps("a.csv", "a CSV", (1.0,), tokens=12), "a step has 12, and one of mine 131072"),
-     (MeasuredSteps("a.log", "Megatron-LM", (1.0,), sequences=8), "has 8, and one of mine 16"),
+    [(MeasuredSteps("a.csv", "a CSV", (1.0,), tokens=12), "a step has 12, and that of mine 131072"),
+     (MeasuredSteps("a.log", "Megatron-LM", (1.0,), sequences=8), "has 8, and that of mine 16"),
      (MeasuredSteps("a.log", "Megatron-LM", (0.01,)), "check batch, mesh")],
 )  # fmt: skip
 def test_a_step_that_cannot_be_says_why(tmp_path, steps, words):
