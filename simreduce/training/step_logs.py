@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
 
 from simreduce.errors import InputError
-from simreduce.files.formats import Field, Format, text_of
+from simreduce.files.formats import POSITIVE, Field, Format
 from simreduce.files.formats.syntax import Faults, read_csv
 
 _NUMBER = r"([\d,]*\.?\d+(?:[eE][+-]?\d+)?)"
@@ -62,20 +61,12 @@ _SEQUENCES = re.compile(r"global[ _]batch[ _]size[:=] *(\d+)")
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def _positive(text: str) -> float:
-    with suppress(ValueError):
-        if 0 < (value := float(text)) < 1e9:
-            return value
-    raise ValueError(f"must be a number above 0, got {text!r}")
-
-
 ROW = Format(
     "row",
     "A training step that was measured.",
-    Field("seconds", text_of(_positive, "seconds above 0", "4.21"), "The step.", required=True),
-    Field("tokens", text_of(_positive, "a number above 0", "1048576"), "Of all GPUs.",
-          required=True),
-)  # fmt: skip
+    Field("seconds", POSITIVE, "The step.", required=True),
+    Field("tokens", POSITIVE, "Of all GPUs.", required=True),
+)
 
 
 def read_steps(text: str, name: str) -> MeasuredSteps:

@@ -141,8 +141,10 @@ def _digits(value: float) -> float:
 
 
 _WRITTEN: Mapping[str, Callable[[Any], object]] = {
-    "flops": _teraflops, "flops8": _teraflops, "memory_bandwidth": units.exact_bandwidth,
-    "units": int, "products": _digits, "products8": _digits, "products32": _digits,
+    "flops": _teraflops, "flops8": _teraflops, "flops_tf32": _teraflops, "flops32": _teraflops,
+    "memory_bandwidth": units.exact_bandwidth,
+    "units": int, "clusters": bool, "bf16": bool, "flash": bool,
+    "products": _digits, "products8": _digits, "products32": _digits,
     "attention": _digits, "memory": _digits, "spread": _digits, "kernel": units.exact_duration,
     "host": units.exact_duration, "handover": units.exact_duration,
 }  # fmt: skip
@@ -150,10 +152,14 @@ _WRITTEN: Mapping[str, Callable[[Any], object]] = {
 
 
 def _different(gpu: Gpu, base: Gpu | None) -> dict[str, Any]:
-    """What a file says of a GPU that is not as the machine's own."""
+    """What a file says of a GPU that is not as the machine's own; of another chip all rates, as
+    those of the machine's are left out then.
+    """
+    other = gpu.flops != getattr(base, "flops", None)
     return {
         name: write(value)
         for name, write in _WRITTEN.items()
-        if (value := getattr(gpu, name)) != getattr(base, name, None)
-        and not (name.startswith("flops") and not value)
+        for value in [getattr(gpu, name)]
+        if value != getattr(base, name, None) or (other and name.startswith("flops"))
+        if value or not name.startswith("flops")
     }
