@@ -661,8 +661,10 @@ def _dispatch_title(found: AccuracyComparison[Any]) -> list[str]:
 
 def _mesh_lines(found: AccuracyComparison[Any]) -> list[str]:
     words = ["each model by constants of the GPU that were fitted to the others"]
+    words *= any(point.of.set in SOURCES for point in found.points)  # a user's took part in no fit
     deepep = [f"deepep: {TITLE}"] * bool(found.about["dispatches"])
-    return comments(["", *words * bool(found.points), *_titles(found, SOURCES), *deepep])
+    lines = [*words, *_titles(found, SOURCES), *deepep]
+    return comments(["", *lines] if lines else ())
 
 
 MESH = Chapter(

@@ -122,6 +122,8 @@ def load_replicas(text: str, disturbance: Disturbance = CALM, **overrides: objec
 def load_meshes(text: str, **overrides: object) -> Meshes:
     """The scenario with a `step.mesh`; ScenarioError lists every fault, and names options."""
     path, document = read_scenario_file(text)
+    if not has_mesh(document):
+        raise ScenarioError([f'{path}: step.mesh: is missing, such as "tp=8"'])
     faults, given = _faults(path, overrides, OPTIONS)
     return build_meshes(path, _replace(document, given), faults)
 

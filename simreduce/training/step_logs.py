@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
 
 from simreduce.errors import InputError
-from simreduce.files.formats import Field, Format, text_of
+from simreduce.files.formats import POSITIVE, Field, Format
 from simreduce.files.formats.syntax import Faults, read_csv
 
 _NUMBER = r"([\d,]*\.?\d+(?:[eE][+-]?\d+)?)"
@@ -62,20 +61,12 @@ _SEQUENCES = re.compile(r"global[ _]batch[ _]size[:=] *(\d+)")
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def _positive(text: str) -> float:
-    with suppress(ValueError):
-        if 0 < (value := float(text)) < 1e9:
-            return value
-    raise ValueError(f"must be a number above 0, got {text!r}")
-
-
 ROW = Format(
     "row",
     "A training step that was measured.",
-    Field("seconds", text_of(_positive, "seconds above 0", "4.21"), "The step.", required=True),
-    Field("tokens", text_of(_positive, "a number above 0", "1048576"), "Of all GPUs.",
-          required=True),
-)  # fmt: skip
+    Field("seconds", POSITIVE, "The step.", required=True),
+    Field("tokens", POSITIVE, "Of all GPUs.", required=True),
+)
 
 
 def read_steps(text: str, name: str) -> MeasuredSteps:
@@ -86,7 +77,7 @@ def read_steps(text: str, name: str) -> MeasuredSteps:
     plain = _COLORS.sub("", text)
     for program, (pattern, read) in _LINES.items():
         numbers = [float(each.replace(",", "")) for each in re.findall(pattern, plain)]
-        found = tuple(read(each) for each in numbers if each > 0)
+        found = tuple(read(each) for each in numbers if 0 < each < 1e9)
         if found:
             rates = program in _RATES
             sequences = _SEQUENCES.findall(plain)
@@ -105,7 +96,7 @@ def _read_csv(text: str, name: str) -> MeasuredSteps:
     faults.raise_any()
     tokens = {round(row["tokens"]) for row in rows}
     if len(tokens) != 1:
-        words = f"has steps of {len(tokens)} numbers of tokens" if tokens else "has no step"
-        raise InputError(f"{name}: {words}; give a file for each")
+        several = f"has steps of {len(tokens)} numbers of tokens; give a file for each"
+        raise InputError(f"{name}: {several if tokens else 'has no step'}")
     seconds = tuple(row["seconds"] for row in rows)
     return MeasuredSteps(name, "a CSV", seconds, tokens=tokens.pop())

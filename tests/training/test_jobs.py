@@ -18,6 +18,7 @@ from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.engine.simulator import step_cost
 from simreduce.errors import InputError
 from simreduce.plan import Contract, Kind, PlanBuilder, side_by_side
+from simreduce.planners.nccl import Settings
 from simreduce.planners.strategy import parse_strategy
 from simreduce.testing.strategies import ANY, ROUND, calibrations, plans, topologies
 from simreduce.topology import load_topology
@@ -36,7 +37,10 @@ FOUR = "dgx1vx4,fabric=switch,nics=1"
 def _scenes(draw: st.DrawFn, figures):
     topology = draw(topologies(figures))
     devices = (*topology.devices, *topology.hosts)
-    setup = Setup(topology, TENSORFLOW, draw(calibrations(figures)))
+    calibration = draw(calibrations(figures))
+    # The oracle knows no NCCL variables: a setup takes the reach and the buffer from these.
+    nccl = Settings(p2p_level="SYS", buffer=calibration.nccl.buffer)
+    setup = Setup(topology, TENSORFLOW, calibration, nccl=nccl)
     jobs = [
         Job(str(i), setup, draw(plans(devices, figures, most_ops=16)), start=draw(figures.delay))
         for i in range(draw(st.integers(1, 3)))

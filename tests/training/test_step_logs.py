@@ -14,7 +14,7 @@ MEGATRON = (
 )
 
 
-def _megatron(*milliseconds: float) -> str:
+def _megatron(*milliseconds: float | str) -> str:
     return "".join(MEGATRON.format(i, each) for i, each in enumerate(milliseconds, 1))
 
 
@@ -66,11 +66,18 @@ def test_a_csv_by_hand_says_its_tokens():
     assert (found.tokens, found.seconds) == (1048576, (4.2, 4.3))
 
 
+def test_a_time_that_is_no_number_of_seconds_is_left_out():
+    found = read_steps(_megatron("1e999", 0.0, 7400.0), "a.log")
+
+    assert found.seconds == pytest.approx((7.4,))
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [("hello\n", "no line has the time of a step"), ("", "no line has"),
      ("seconds,tokens\nx,12\n1,-3\n", "seconds: must be a number above 0.*\n.*tokens: must be"),
-     ("seconds,tokens\n1,2\n1,3\n", "2 numbers of tokens")],
+     ("seconds,tokens\n1,2\n1,3\n", "2 numbers of tokens"),
+     ("seconds,tokens\n", "has no step$")],
 )  # fmt: skip
 def test_what_is_no_log_says_what_is(text, words):
     with pytest.raises(InputError, match=words):

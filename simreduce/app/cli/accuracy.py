@@ -38,7 +38,7 @@ from simreduce.engine import Calibration
 from simreduce.engine.calibrate import load_calibration, to_toml
 from simreduce.engine.calibrate.logs import NcclTestsLog, read_nccl_logs
 from simreduce.engine.setup import Setup
-from simreduce.errors import CalibrationError, InputError, StrategyError, near_or_all
+from simreduce.errors import CalibrationError, InputError, StrategyError, near_or_all, quote
 from simreduce.files import read_text, write_file
 from simreduce.files.formats.syntax import Faults
 from simreduce.files.published import (
@@ -227,8 +227,14 @@ def accuracy_nccl(
     """
     given = tables_of(file)
     tables = "all" if file else tables
+    for table in given if file else ():
+        words = f"{quote(table.library)} of {quote(table.name)} is not predicted; leave it out for"
+        faults.check(table.compared, f"{file}: library", f"{words} NCCL, or write {RCCL}")
+    faults.check(not (file and leave_one_out), "--leave-one-out", "says nothing about a FILE")
     chosen = _chosen(given, tables, library, only, most_machines)
-    faults.check(chosen, "", f"--only {' '.join(only)}: no published table ({tables}) has this")
+    where = f"table of {file}" if file else f"published table ({tables})"
+    asked = f"--only {' '.join(only)}" if only else f"--library {library}"
+    faults.check(chosen, asked, f"no {where} has this")
     faults.raise_any()
     if leave_one_out:
         with Progress(LEFT_OUT.progress):
@@ -351,6 +357,7 @@ def mesh(faults: Faults, file: str, sets: tuple[str, ...], models: tuple[str, ..
 
     On Ctrl-C or SIGTERM, prints the steps so far and exits with status 130.
     """
+    faults.check(not (file and sets), "--set", "says nothing about a FILE, which is one set")
     chosen = [
         step
         for step in steps_in(file)

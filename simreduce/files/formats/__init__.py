@@ -106,6 +106,17 @@ def text_of(read: Callable[[str], T], words: str, example: str = "") -> Scalar[T
     return Scalar(words, schema, lambda value: read(_text(value, "\n\t")))
 
 
+def _above_zero(text: str) -> float:
+    with suppress(ValueError):
+        if 0 < (value := float(text)) < 1e9:
+            return value
+    raise ValueError(f"must be a number above 0, got {quote(text)}")
+
+
+POSITIVE = text_of(_above_zero, "a number above 0", "4.21")
+"""A number in a cell of a CSV file."""
+
+
 def choice(known: Sequence[str], what: str) -> Scalar[str]:
     """One of some words, each a `what`."""
 

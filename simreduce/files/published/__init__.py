@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -23,6 +22,7 @@ from simreduce.files import parse_toml, read_text
 from simreduce.files.formats import (
     FLAG,
     LINE,
+    POSITIVE,
     Field,
     FieldValues,
     Format,
@@ -380,19 +380,6 @@ class PublishedStep:
         return self.source.several.format(count) if count > 1 else self.source.machine
 
 
-def _natural_number(text: str) -> int:
-    if text.isdecimal() and 0 < int(text[:9]) < 10**8:
-        return int(text)
-    raise ValueError(f"must be a whole number from 1, got {quote(text)}")
-
-
-def _seconds_of_step(text: str) -> float:
-    with suppress(ValueError):
-        if 0 < (value := float(text)) < 1e6:
-            return value
-    raise ValueError(f"must be a number above 0, got {quote(text)}")
-
-
 def _step(row: Mapping[str, str]) -> PublishedStep:
     whole = ("gpus", "tp", "cp", "pp", "virtual", "global_batch", "micro_batch", "sequence", "ep")
     return PublishedStep(
@@ -404,8 +391,14 @@ def _step(row: Mapping[str, str]) -> PublishedStep:
     )  # fmt: skip
 
 
+def _count(text: str) -> int:
+    if not re.fullmatch(r"0*[1-9][0-9]{0,11}", text):
+        raise ValueError(f"must be a whole number from 1, got {quote(text)}")
+    return int(text)
+
+
+_COUNT = text_of(_count, "a whole number from 1", "32")
 _YES = {"yes": True, "no": False}
-_WAYS = text_of(_natural_number, "a whole number from 1", "8")
 STEP_ROW = Format(
     "row",
     "A training step on a mesh that was measured.",
@@ -413,19 +406,18 @@ STEP_ROW = Format(
     Field("topology", LINE, "The machine, as commands take it.", required=True),
     Field("gpu", LINE, "The GPU, if it is not the machine's.", ""),
     Field("stack", choice(STACKS, "stack"), "What trained.", "megatron"),
-    Field("gpus", _WAYS, "GPUs of the step.", required=True),
-    *(Field(key, _WAYS, f"Ways of {key}.", 1) for key in ("tp", "cp", "pp", "ep")),
-    Field("virtual", _WAYS, "Stages of a GPU.", 1),
-    Field("global_batch", _WAYS, "Sequences of a step.", required=True),
-    Field("micro_batch", _WAYS, "Sequences of a micro batch.", 1),
-    Field("sequence", _WAYS, "Tokens of a sequence.", required=True),
+    Field("gpus", _COUNT, "GPUs of the step.", required=True),
+    *(Field(key, _COUNT, f"Ways of {key}.", 1) for key in ("tp", "cp", "pp", "ep")),
+    Field("virtual", _COUNT, "Stages of a GPU.", 1),
+    Field("global_batch", _COUNT, "Sequences of a step.", required=True),
+    Field("micro_batch", _COUNT, "Sequences of a micro batch.", 1),
+    Field("sequence", _COUNT, "Tokens of a sequence.", required=True),
     Field("recompute", choice(("none", "selective", "full"), "policy"), "What is made again.",
           "none"),
     Field("sequence_parallel", choice(tuple(_YES), "word"), "Whether ranks share sequences.",
           "yes"),
     Field("precision", choice(("bf16", "fp16", "fp8"), "precision"), "Of products.", "bf16"),
-    Field("seconds", text_of(_seconds_of_step, "seconds above 0", "4.21"), "The step.",
-          required=True),
+    Field("seconds", POSITIVE, "The step.", required=True),
 )  # fmt: skip
 
 
@@ -809,19 +801,12 @@ class CongestedCall(NamedTuple):
         return self.beside / self.alone
 
 
-def _count(text: str) -> int:
-    if not re.fullmatch(r"0*[1-9][0-9]{0,11}", text):
-        raise ValueError(f"must be a whole number from 1, got {quote(text)}")
-    return int(text)
-
-
 def _microseconds(text: str) -> float:
     if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", text) or not float(text):
         raise ValueError(f"must be a time in us, such as 12.5, got {quote(text)}")
     return float(text) * 1e-6
 
 
-_COUNT = text_of(_count, "a whole number from 1", "32")
 CONGESTION_ROW = Format(
     "row",
     "A collective that was timed.",

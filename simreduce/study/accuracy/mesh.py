@@ -61,7 +61,9 @@ from simreduce.training.mesh import (  # fmt: skip
     check_divides,
     split_evenly,
 )
+from simreduce.training.mesh.mesh_table import check_shape, counts_ops
 from simreduce.training.mesh.passes import Costs
+from simreduce.training.mesh.pipeline import why_not
 from simreduce.training.mesh.write import simulate_mesh
 from simreduce.training.sharded import Sharding
 from simreduce.training.sharded.collectives import sharded_method
@@ -101,13 +103,15 @@ def job_of(step: PublishedStep, gpu: Gpu) -> MeshJob:
         overlap = {GRAD_REDUCE, PARAM_GATHER, TP_GRAD} | ({TP_COMM} if step.hidden else set())
     elif source.plain:
         overlap = set()
+    attention = FUSED if source.recent or titan else UNFUSED
+    policy = step.recompute
+    if counts_ops(shape, attention):
+        policy = STACKS[source.stack].policy(policy)
     return MeshJob(
         shape, mesh, gpu, step.micro_batch,
         step.global_batch // (mesh.dp * step.micro_batch), step.sequence,
         "1f1b" if step.virtual == 1 else "interleaved", step.virtual, split or (),
-        recompute=STACKS[source.stack].policy(step.recompute),
-        attention=FUSED if source.recent or titan else UNFUSED,
-        sequence_parallel=step.sequence_parallel,
+        recompute=policy, attention=attention, sequence_parallel=step.sequence_parallel,
         optimizer=FSDP if titan else REPLICATED if source.plain else DISTRIBUTED,
         overlap=frozenset(overlap | ({EXPERTS} if step.hidden and step.ep > 1 else set())),
         bits=8 if step.precision == "fp8" else 16, reduced=4 if titan else 2,
@@ -179,10 +183,9 @@ def steps_in(file: str) -> Sequence[PublishedStep]:
 
 
 def _check(step: PublishedStep) -> None:
-    """Raises InputError unless a step's model, machine, mesh and batch go together."""
-    shape = load_decoder(MODELS.get(step.model, step.model)).shape
-    gpu_for(step)
-    faults, there = Faults(""), len(load_topology(step.topology).devices)
+    """Raises InputError unless a step's model, GPU, machine, mesh and batch go together."""
+    shape, faults = load_decoder(MODELS.get(step.model, step.model)).shape, Faults("")
+    there, gpu = len(load_topology(step.topology).devices), faults.attempt("gpu", gpu_for, step)
     each, stages = step.tp * step.cp * step.pp, step.pp * step.virtual
     replicas = max(step.gpus // each, 1)
     faults.check(step.gpus <= there, "gpus", f"{step.gpus}, and {step.topology} has {there}")
@@ -191,6 +194,13 @@ def _check(step: PublishedStep) -> None:
                   step.global_batch)  # fmt: skip
     if split_evenly(shape.blocks, stages) is None:
         check_divides(faults, "pp", stages, "layers", shape.blocks)
+    if gpu and (lacking := gpu.lacks(step.precision)):
+        faults.add("precision", lacking)
+    if gpu and not faults.problems:
+        job = job_of(step, gpu)
+        check_shape(faults, shape, job.mesh, step.sequence, parallel=step.sequence_parallel)
+        for problem in why_not(job.schedule, step.pp, step.virtual, job.micros):
+            faults.add("virtual", problem)
     faults.raise_any()
 
 

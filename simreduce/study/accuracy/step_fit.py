@@ -73,9 +73,10 @@ def fit_step(steps: MeasuredSteps, question: Meshes, kept: str) -> FittedStep:
     job, setup = found.jobs[0], question.setup
     tokens = job.global_batch * job.sequence
     if steps.tokens not in (0, tokens) or steps.sequences not in (0, job.global_batch):
-        theirs = steps.tokens or steps.sequences
-        own = f"{tokens} tokens" if steps.tokens else f"{job.global_batch} sequences"
-        raise InputError(f"{steps.name}: a step has {theirs}, and one of {question.name} {own}")
+        theirs, own = steps.sequences, f"{job.global_batch} sequences"
+        if steps.tokens:
+            theirs, own = steps.tokens, f"{tokens} tokens"
+        raise InputError(f"{steps.name}: a step has {theirs}, and that of {question.name} {own}")
     seconds = steps.step(tokens, setup.layout.n)
     names, factor = _find(question, job, seconds)
     fitted = _scaled(job.gpu, names, factor)
@@ -140,8 +141,10 @@ def _digits(value: float) -> float:
 
 
 _WRITTEN: Mapping[str, Callable[[Any], object]] = {
-    "flops": _teraflops, "flops8": _teraflops, "memory_bandwidth": units.exact_bandwidth,
-    "units": int, "products": _digits, "products8": _digits, "products32": _digits,
+    "flops": _teraflops, "flops8": _teraflops, "flops_tf32": _teraflops, "flops32": _teraflops,
+    "memory_bandwidth": units.exact_bandwidth,
+    "units": int, "clusters": bool, "bf16": bool, "flash": bool,
+    "products": _digits, "products8": _digits, "products32": _digits,
     "attention": _digits, "memory": _digits, "spread": _digits, "kernel": units.exact_duration,
     "host": units.exact_duration, "handover": units.exact_duration,
 }  # fmt: skip
@@ -149,10 +152,14 @@ _WRITTEN: Mapping[str, Callable[[Any], object]] = {
 
 
 def _different(gpu: Gpu, base: Gpu | None) -> dict[str, Any]:
-    """What a file says of a GPU that is not as the machine's own."""
+    """What a file says of a GPU that is not as the machine's own; of another chip all rates, as
+    those of the machine's are left out then.
+    """
+    other = gpu.flops != getattr(base, "flops", None)
     return {
         name: write(value)
         for name, write in _WRITTEN.items()
-        if (value := getattr(gpu, name)) != getattr(base, name, None)
-        and not (name.startswith("flops") and not value)
+        for value in [getattr(gpu, name)]
+        if value != getattr(base, name, None) or (other and name.startswith("flops"))
+        if value or not name.startswith("flops")
     }

@@ -241,7 +241,7 @@ def _jobs(
     policies = values["recompute"] or ([NONE, FULL] if auto else [NONE])
     if auto and not values["recompute"] and values["attention"] != FUSED:
         policies = POLICIES
-    if _counts_ops(shape, values["attention"]):
+    if counts_ops(shape, values["attention"]):
         policies = [STACKS[values["kernels"]].policy(each) for each in policies]
     overlap, gini = values["overlap"], values["router_gini"]
     shared: Mapping[str, Any] = {
@@ -381,7 +381,7 @@ def _job(
     elif not all(split[1:-1]):
         faults.add("layers", "a stage between the first and the last has none")
     parallel = rest["sequence_parallel"]
-    _check_shape(faults, shape, mesh, tokens, parallel=parallel)
+    check_shape(faults, shape, mesh, tokens, parallel=parallel)
     _check_kernel(faults, layout, mesh, rest["tensor_all_reduce"], parallel=parallel)
     each = micro * mesh.dp
     micros = batch // each
@@ -402,7 +402,7 @@ def _job(
     if schedule in ONE_STAGE:  # as in Megatron-LM: only interleaved stages send beside compute
         rest = {**rest, "overlap": rest["overlap"] - {P2P}}
     if rest["recompute"] == OP:
-        known = _counts_ops(shape, rest["attention"])
+        known = counts_ops(shape, rest["attention"])
         words = "nobody counted op of experts, biases, latent or unfused attention; full is known"
         faults.check(known, "recompute", words)
     if mesh.copies > 1:
@@ -421,7 +421,7 @@ def _job(
     return MeshJob(shape, mesh, gpu, micro, micros, tokens, schedule, virtual, split, **rest)
 
 
-def _counts_ops(shape: Decoder, attention: str | None) -> bool:
+def counts_ops(shape: Decoder, attention: str | None) -> bool:
     """Whether it is known what is kept op by op."""
     return not (shape.experts or shape.latent or shape.bias) and attention in (None, FUSED)
 
@@ -442,9 +442,7 @@ def _check_kernel(
     faults.attempt("tensor_all_reduce", compile_collective, *plan)
 
 
-def _check_shape(
-    faults: Faults, shape: Decoder, mesh: Mesh, tokens: int, *, parallel: bool
-) -> None:
+def check_shape(faults: Faults, shape: Decoder, mesh: Mesh, tokens: int, *, parallel: bool) -> None:
     """Note what an axis cannot divide."""
     for divides, axis, ways, what, count in (
         (True, "tp", mesh.tp, "heads", shape.heads),

@@ -270,3 +270,39 @@ def test_calibrate_step_says_every_fault_at_once(simreduce, write):
     assert "no line has the time of a step" in done.err
     assert "ends in .toml" in done.err
     assert simreduce("calibrate", "step", "a.log", "--scenario", "b", "--name", "x").status == 2
+
+
+def test_calibrate_step_takes_a_scenario_with_a_mesh(simreduce, write):
+    log = write("a.csv", "seconds,tokens\n2.5,131072\n")
+    done = simreduce("calibrate", "step", log, "--scenario", "dgx1v-resnet50", "--out", "x.toml")
+
+    assert (done.status, "step.mesh: is missing" in done.err) == (2, True)
+
+
+TABLE = """[[tables]]
+name = "mine"
+source = "a test"
+topology = "dgx-h100"
+collective = "all_reduce"
+times = ["1048576 36"]
+"""
+
+
+def test_a_users_tables_are_compared_and_others_are_named(simreduce, write):
+    mine, other = write("a.toml", TABLE), write("b.toml", TABLE + 'library = "rccl"\n')
+    found = json.loads(simreduce("accuracy", "nccl", mine, "--json").out)
+    refused = simreduce("accuracy", "nccl", other, "--leave-one-out")
+
+    assert [1] == [machine["points"] for machine in found["machines"]]
+    assert refused.status == 2
+    assert "library: 'rccl' of 'mine' is not predicted" in refused.err
+    assert "--leave-one-out" in refused.err
+
+
+def test_a_users_steps_were_in_no_fit(simreduce, write):
+    head = "model,topology,gpus,global_batch,sequence,seconds\n"
+    mine = write("a.csv", head + "llama-3-8b,dgx-h100,8,8,8192,1.3\n")
+    done = simreduce("accuracy", "mesh", mine)
+
+    assert (done.status, "fitted to the others" in done.out) == (0, False)
+    assert "--set" in simreduce("accuracy", "mesh", mine, "--set", "table-5").err

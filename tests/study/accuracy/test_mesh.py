@@ -317,3 +317,19 @@ def test_a_file_of_steps_says_every_fault_at_once(tmp_path):
     path.write_text(f"{COLUMNS}\n{rows},8,1,16,8192,1\nllama-3-8b,dgx-h10,8,1,16,8192,1\n")
     with pytest.raises(InputError, match=r"step 1: gpus(.|\n)*step 2: (.|\n)*'lama'(.|\n)*dgx-h10"):
         steps_in(str(path))
+
+
+@pytest.mark.parametrize(
+    ("columns", "cells", "words"),
+    [
+        (",ep", "llama-3-8b,dgx-h100,8,1,8,8192,1,4", "ep: the model has no experts"),
+        (",cp", "llama-3-8b,dgx-h100,8,1,8,8190,1,8", "cp: 16 ways do not share 8190 tokens"),
+        (",precision", "llama-3-8b,dgx-a100,8,1,8,8192,1,fp8", "A100 has no products of fp8"),
+        ("", "llama-3-8b,switch:8,8,1,8,8192,1", "gpu: missing"),
+    ],
+)
+def test_a_users_step_that_no_mesh_can_take_is_refused(tmp_path, columns, cells, words):
+    path = tmp_path / "mine.csv"
+    path.write_text(f"{COLUMNS}{columns}\n{cells}\n", "utf-8")
+    with pytest.raises(InputError, match=f"step 1: .*{words}"):
+        steps_in(str(path))

@@ -98,6 +98,23 @@ def test_products_that_made_a_step_are_found_again(tmp_path):
     assert not ask(read, "torchtitan").measured
 
 
+@pytest.mark.parametrize("machine", ["dgx-a100", "dgx1v", "hgx-h200"])
+def test_the_file_says_all_of_a_gpu_that_is_not_the_machines(tmp_path, machine):
+    """Its rates of each type, and that products come in clusters, which decides attention here."""
+    step = 'kernels = "torchtitan"\ngpu = "H100"\nmesh = "tp=2"\nglobal_batch = 16\n'
+    question = _question(tmp_path, machine, step)
+    path = tmp_path / "gpu.toml"
+    (before,) = _predicted(question, GPUS["H100"])
+    found = fit_step(MeasuredSteps("a.csv", "a CSV", (1.2 * before,)), question, str(path))
+    path.write_text(found.text, "utf-8")
+    nodes = [question.setup.topology.nodes[name] for name in question.setup.layout.ranks]
+    read = load_gpu(str(path), gpu_among(nodes))
+
+    assert _predicted(question, read) == pytest.approx([1.2 * before], rel=1e-3)
+    for name in ("flops8", "flops_tf32", "flops32", "bf16", "flash", "clusters"):
+        assert getattr(read, name) == getattr(GPUS["H100"], name)
+
+
 def test_one_step_narrows_what_nobody_measured():
     lent = ask(GPUS["B200"], "megatron")
     before, after = step_interval(lent), step_interval(lent._replace(measured=True))
@@ -109,8 +126,8 @@ def test_one_step_narrows_what_nobody_measured():
 
 @pytest.mark.parametrize(
     ("steps", "words"),
-    [(MeasuredSteps("a.csv", "a CSV", (1.0,), tokens=12), "a step has 12, and one of mine 131072"),
-     (MeasuredSteps("a.log", "Megatron-LM", (1.0,), sequences=8), "has 8, and one of mine 16"),
+    [(MeasuredSteps("a.csv", "a CSV", (1.0,), tokens=12), "a step has 12, and that of mine 131072"),
+     (MeasuredSteps("a.log", "Megatron-LM", (1.0,), sequences=8), "has 8, and that of mine 16"),
      (MeasuredSteps("a.log", "Megatron-LM", (0.01,)), "check batch, mesh")],
 )  # fmt: skip
 def test_a_step_that_cannot_be_says_why(tmp_path, steps, words):
