@@ -232,7 +232,7 @@ def test_gpus_that_nobody_knows_are_told_with_those_that_are_known(simreduce, sc
     (tmp_path / "h9000.toml").write_text(machine, "utf-8")
     _, _, err = simreduce("step", scenario({}), "--topology", tmp_path / "h9000.toml")
     assert "step.gpu: missing; the machine's GPUs (H9000" in err
-    assert "are not known: name one of V100, A100, A800" in err
+    assert "are not known: name one of " in err
 
 
 def test_kernels_of_some_models_are_not_known(simreduce, tmp_path):
