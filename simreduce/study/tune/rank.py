@@ -201,8 +201,9 @@ def by_promise(strategies: Sequence[Strategy | None], scenario: Scenario) -> Str
     late = [i for i in first if i not in waited]
     rest = sorted(
         (i for i in places if i not in first),
-        # If some are late, those that differ from them by their packing are as large.
-        key=lambda i: (bool(late) and not is_quick(strategies[i]), known[i]),
+        # If some are late, those that differ from them by their packing are as large. Whether they
+        # are takes time, too.
+        key=lambda i: (bool(late) and (time_is_up() or not is_quick(strategies[i])), known[i]),
     )
     return StrategyOrder([*waited, *rest], waited, known, late)
 

@@ -18,7 +18,6 @@ from simreduce.engine.calibrate import (
     shipped,
     to_toml,
 )
-from simreduce.engine.runtime import NcclConstants
 from simreduce.errors import CalibrationError
 from simreduce.testing.strategies import ANY, calibrations
 
@@ -128,8 +127,8 @@ controls = st.dictionaries(
     calibrations(ANY), st.text(st.characters(exclude_categories=["C"])), st.floats(0, 1), controls
 )
 def test_any_calibration_is_written_and_read(tmp_path_factory, drawn, title, step, controls):
-    """To the last bit."""
-    nccl = replace(drawn.nccl, buffer=NcclConstants().buffer)  # NCCL_BUFFSIZE, which no file has
+    """To the last bit. NCCL's buffer is a setting, which no file of constants has."""
+    nccl = replace(drawn.nccl, buffer=NOMINAL.nccl.buffer)
     drawn = replace(drawn, name="mine", title=title, step=step, controls=controls, nccl=nccl)
     path = tmp_path_factory.mktemp("written") / "mine.toml"
     path.write_text(to_toml(drawn), "utf-8")

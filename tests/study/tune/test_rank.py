@@ -476,6 +476,20 @@ def test_a_budget_ends_a_long_look_at_an_algorithm(monkeypatch):
     assert 0 < order.least[0] < order.least[1] == math.inf
 
 
+def test_a_spent_budget_does_not_size_the_plans_of_all(monkeypatch):
+    """Where what runs today is late, the others come in the order of what they promise."""
+    asked = []
+    monkeypatch.setattr(Setup, "many_ops", lambda _, strategy, __: asked.append(strategy) or 1e12)
+    setup = Setup(load_topology("switch:4"), IDEAL)
+    scenario = Scenario("test", "a test", setup, load_workload("bytes:1M"), None)
+    texts = [parse_strategy(text) for text in ("nccl", "ring", "xring", "double_tree")]
+    monkeypatch.setattr(module, "_find_rate", lambda *_: 0.0)
+    monkeypatch.setattr(module, "time_is_up", lambda: True)
+    with within(60.0):
+        assert module.by_promise(texts, scenario).late == [0]
+    assert {each.text for each in asked} == {"nccl"}
+
+
 def test_ctrl_c_ends_more_than_the_look_at_an_algorithm(monkeypatch):
     with within(60.0), pytest.raises(KeyboardInterrupt):
         _looking_long(monkeypatch, lambda: os.kill(os.getpid(), signal.SIGINT))
