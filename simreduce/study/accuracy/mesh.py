@@ -61,7 +61,7 @@ from simreduce.training.mesh import (  # fmt: skip
     check_divides,
     split_evenly,
 )
-from simreduce.training.mesh.mesh_table import check_shape, policy_of_stack
+from simreduce.training.mesh.mesh_table import MOST_PASSES, check_shape, policy_of_stack
 from simreduce.training.mesh.passes import Costs
 from simreduce.training.mesh.pipeline import why_not
 from simreduce.training.mesh.write import simulate_mesh
@@ -197,6 +197,9 @@ def _check(step: PublishedStep) -> None:
     if gpu and not faults.problems:
         job = job_of(step, gpu)
         check_shape(faults, shape, job.mesh, step.sequence, parallel=step.sequence_parallel)
+        few = step.virtual == 1 or job.micros * stages <= MOST_PASSES  # of 1F1B some say all
+        words = f"micro batches x stages are {job.micros * stages}; at most {MOST_PASSES}"
+        faults.check(few, "micro_batch", words)
         for problem in why_not(job.schedule, step.pp, step.virtual, job.micros):
             faults.add("virtual", problem)
     faults.raise_any()

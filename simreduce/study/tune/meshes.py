@@ -183,8 +183,8 @@ def _smaller(job: MeshJob, node: int) -> Iterator[tuple[str, MeshJob]]:
     recomputes = [FULL] if job.recompute == OP else POLICIES[POLICIES.index(job.recompute) + 1 :]
     known = OPTIMIZERS if job.mesh.pp == 1 else OPTIMIZERS[:2]
     optimizers = known[OPTIMIZERS.index(job.optimizer) + 1 :]
-    known = job.kernels, job.shape, job.attention
-    one = [{"recompute": policy_of_stack(each, *known)} for each in recomputes]
+    by = job.kernels, job.shape, job.attention
+    one = [{"recompute": policy_of_stack(each, *by)} for each in recomputes]
     one += [{"optimizer": each} for each in optimizers]
     found: list[dict[str, Any]] = [
         *one, *({"recompute": FULL, "optimizer": each} for each in optimizers if recomputes),
