@@ -197,9 +197,12 @@ def _numerics(
     """Keys of `[step.sharding]` and of `[step]`."""
 
     def enabled(*keys: str) -> bool:
-        tables = [document[key] for key in keys if isinstance(document.get(key), dict)]
-        first = keys[0] == "bf16"
-        return any(t.get("enabled") is True or (first and t.get("enabled") == AUTO) for t in tables)
+        tables = {key: document[key] for key in keys if isinstance(document.get(key), dict)}
+        found = {key: table.get("enabled", False) for key, table in tables.items()}
+        for key, value in found.items():
+            words = f'must be true, false or "{AUTO}", got {quote(value)}'
+            faults.check(value in (True, False, AUTO), f"{key}.enabled", words)
+        return any(value in (True, AUTO if keys[0] == "bf16" else True) for value in found.values())
 
     half, brain = enabled("fp16"), enabled("bf16", "bfloat16")
     faults.check(not (half and brain), "fp16", "and bf16 cannot both be enabled")

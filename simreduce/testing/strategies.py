@@ -211,7 +211,6 @@ def nccl_constants(draw: st.DrawFn, figures: FigureRanges) -> NcclConstants:
         efficiency=each(keys, _EFFICIENCIES),
         channel_rate=each((*PROTOCOLS, NVLS), figures.bandwidth),
         unaligned_peer=draw(_or(math.inf, figures.bandwidth)),
-        buffer=_one_of(draw, (1 << 10, 1 << 22)),
     )
 
 

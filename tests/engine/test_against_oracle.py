@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -134,7 +135,10 @@ def _traffic(draw: st.DrawFn, figures: FigureRanges):
             Change(draw(figures.delay), name, draw(st.one_of(st.just(0.0), figures.bandwidth)))
         )
         changes.append(Change(changes[-1].at + 2.0**-13, name, draw(figures.bandwidth)))
-    return topology, draw(runtimes), draw(calibrations(figures)), submissions, changes
+    calibration = draw(calibrations(figures))
+    # Which no file of a calibration has: NCCL_BUFFSIZE says it.
+    nccl = replace(calibration.nccl, buffer=draw(st.sampled_from([1 << 10, 1 << 22])))
+    return topology, draw(runtimes), replace(calibration, nccl=nccl), submissions, changes
 
 
 @given(_traffic(ANY))

@@ -131,10 +131,11 @@ def test_every_fault_of_a_configuration_at_once(tmp_path):
     ("document", "fault"),
     [
         ({"gradient_accumulation_steps": 2}, 'missing, or "auto"; give --batch'),
+        ({"train_batch_size": 64, "fp16": {"enabled": "yes"}}, "fp16.enabled: must be true, false"),
         ({"train_batch_size": 100}, "100 samples are no multiple of 16 GPUs x 1 passes"),
     ],
 )  # fmt: skip
-def test_batches_that_cannot_be(tmp_path, document, fault):
+def test_batches_and_dtypes_that_cannot_be(tmp_path, document, fault):
     _, [problem] = ask(tmp_path, document)
 
     assert fault in problem

@@ -37,10 +37,9 @@ FOUR = "dgx1vx4,fabric=switch,nics=1"
 def _scenes(draw: st.DrawFn, figures):
     topology = draw(topologies(figures))
     devices = (*topology.devices, *topology.hosts)
-    calibration = draw(calibrations(figures))
-    # The oracle knows no NCCL variables: a setup takes the reach and the buffer from these.
-    nccl = Settings(p2p_level="SYS", buffer=calibration.nccl.buffer)
-    setup = Setup(topology, TENSORFLOW, calibration, nccl=nccl)
+    # The oracle knows no NCCL variables, by which a setup limits the reach of peers.
+    nccl = Settings(p2p_level="SYS")
+    setup = Setup(topology, TENSORFLOW, draw(calibrations(figures)), nccl=nccl)
     jobs = [
         Job(str(i), setup, draw(plans(devices, figures, most_ops=16)), start=draw(figures.delay))
         for i in range(draw(st.integers(1, 3)))

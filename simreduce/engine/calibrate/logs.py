@@ -250,6 +250,8 @@ COLLECTIVES = {
 """Our names of the programs."""
 _TORN = re.compile(r"\s+\d+[A-Za-z]\S*:\d+:\d+ .*NCCL INFO")
 """A size that NCCL's own line follows."""
+_CUT = re.compile(r"\d{1,18}\s+\d{1,18}\s*")
+"""A row that ends after its size and count."""
 _OTHERS = ("gather", "scatter", "hypercube")
 """Programs of collectives that have no name here."""
 _CONFIG = ("nthreads", "ngpus", "iterations")
@@ -307,7 +309,7 @@ def read_nccl_logs(
     parts, running = [list[str]()], ""
     for number, whole in enumerate(text.splitlines()):
         line = _strip(whole)
-        if note and _TORN.match(whole):
+        if note and (_TORN.match(whole) or _CUT.fullmatch(line)):
             note(f"{name}: line {number + 1} is torn and left out: {quote(whole.strip())}")
         found = _PROGRAM.search(line)
         if found and found[1] in (*COLLECTIVES, *_OTHERS) and found[1] != running:

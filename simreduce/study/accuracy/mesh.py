@@ -61,14 +61,14 @@ from simreduce.training.mesh import (  # fmt: skip
     check_divides,
     split_evenly,
 )
-from simreduce.training.mesh.mesh_table import check_shape, counts_ops
+from simreduce.training.mesh.mesh_table import MOST_PASSES, check_shape, policy_of_stack
 from simreduce.training.mesh.passes import Costs
 from simreduce.training.mesh.pipeline import why_not
 from simreduce.training.mesh.write import simulate_mesh
 from simreduce.training.sharded import Sharding
 from simreduce.training.sharded.collectives import sharded_method
 from simreduce.training.sharded.simulation import simulate_sharded_step
-from simreduce.training.stacks import STACKS, TORCHTITAN, TORCHTITAN_EAGER
+from simreduce.training.stacks import TORCHTITAN, TORCHTITAN_EAGER
 from simreduce.workload import Model
 from simreduce.workload.decoder import Decoder
 from simreduce.workload.loader import load_decoder
@@ -104,14 +104,12 @@ def job_of(step: PublishedStep, gpu: Gpu) -> MeshJob:
     elif source.plain:
         overlap = set()
     attention = FUSED if source.recent or titan else UNFUSED
-    policy = step.recompute
-    if counts_ops(shape, attention):
-        policy = STACKS[source.stack].policy(policy)
     return MeshJob(
         shape, mesh, gpu, step.micro_batch,
         step.global_batch // (mesh.dp * step.micro_batch), step.sequence,
         "1f1b" if step.virtual == 1 else "interleaved", step.virtual, split or (),
-        recompute=policy, attention=attention, sequence_parallel=step.sequence_parallel,
+        recompute=policy_of_stack(step.recompute, source.stack, shape, attention),
+        attention=attention, sequence_parallel=step.sequence_parallel,
         optimizer=FSDP if titan else REPLICATED if source.plain else DISTRIBUTED,
         overlap=frozenset(overlap | ({EXPERTS} if step.hidden and step.ep > 1 else set())),
         bits=8 if step.precision == "fp8" else 16, reduced=4 if titan else 2,
@@ -199,6 +197,9 @@ def _check(step: PublishedStep) -> None:
     if gpu and not faults.problems:
         job = job_of(step, gpu)
         check_shape(faults, shape, job.mesh, step.sequence, parallel=step.sequence_parallel)
+        few = step.virtual == 1 or job.micros * stages <= MOST_PASSES  # of 1F1B some say all
+        words = f"micro batches x stages are {job.micros * stages}; at most {MOST_PASSES}"
+        faults.check(few, "micro_batch", words)
         for problem in why_not(job.schedule, step.pp, step.virtual, job.micros):
             faults.add("virtual", problem)
     faults.raise_any()

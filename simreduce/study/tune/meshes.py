@@ -54,6 +54,7 @@ from simreduce.training.mesh import (
     split_evenly,
 )
 from simreduce.training.mesh.held import held_by_stages
+from simreduce.training.mesh.mesh_table import policy_of_stack
 from simreduce.training.mesh.passes import Costs, MeshPasses
 from simreduce.training.mesh.pipeline import NAMES, grid, load_schedule
 from simreduce.training.mesh.write import at_least, simulate_mesh, write_ranks
@@ -61,7 +62,6 @@ from simreduce.training.simulation import (
     MemoryFit,
     device_memory,
 )
-from simreduce.training.stacks import STACKS
 from simreduce.training.step_errors import apart, ask, step_interval
 from simreduce.workload.decoder import Decoder
 
@@ -183,7 +183,8 @@ def _smaller(job: MeshJob, node: int) -> Iterator[tuple[str, MeshJob]]:
     recomputes = [FULL] if job.recompute == OP else POLICIES[POLICIES.index(job.recompute) + 1 :]
     known = OPTIMIZERS if job.mesh.pp == 1 else OPTIMIZERS[:2]
     optimizers = known[OPTIMIZERS.index(job.optimizer) + 1 :]
-    one = [{"recompute": STACKS[job.kernels].policy(each)} for each in recomputes]
+    by = job.kernels, job.shape, job.attention
+    one = [{"recompute": policy_of_stack(each, *by)} for each in recomputes]
     one += [{"optimizer": each} for each in optimizers]
     found: list[dict[str, Any]] = [
         *one, *({"recompute": FULL, "optimizer": each} for each in optimizers if recomputes),

@@ -300,3 +300,14 @@ def test_a_line_that_another_process_wrote_into_is_left_out_and_told():
     assert [row.size for row in log.rows] == [64]
     assert len(said) == 1
     assert said[0].startswith("log: line 5 is torn and left out: '128  32")
+
+
+def test_a_row_that_ends_after_its_count_is_left_out_and_told():
+    said = []
+    text = _CHECKED.format("all_reduce", 64, 16, "sum", 0, 0) + "[1,0]<stdout>:   128   3\n"
+    [log] = read_nccl_logs(text, "log", said.append)
+
+    assert [row.size for row in log.rows] == [64]
+    assert [words.partition(":   ")[0] for words in said] == [
+        "log: line 5 is torn and left out: '[1,0]<stdout>"
+    ]

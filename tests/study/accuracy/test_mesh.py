@@ -326,6 +326,11 @@ def test_a_file_of_steps_says_every_fault_at_once(tmp_path):
         (",cp", "llama-3-8b,dgx-h100,8,1,8,8190,1,8", "cp: 16 ways do not share 8190 tokens"),
         (",precision", "llama-3-8b,dgx-a100,8,1,8,8192,1,fp8", "A100 has no products of fp8"),
         ("", "llama-3-8b,switch:8,8,1,8,8192,1", "gpu: missing"),
+        (
+            ",pp,virtual",
+            "llama-3-8b,dgx-h100,8,1,400000,8192,1,2,2",
+            "micro_batch: .* most 32768",
+        ),
     ],
 )
 def test_a_users_step_that_no_mesh_can_take_is_refused(tmp_path, columns, cells, words):

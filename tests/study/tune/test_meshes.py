@@ -347,3 +347,16 @@ def test_a_mesh_that_does_not_fit_says_what_would_and_keeps_the_promise(
         again = rank_meshes(load_meshes(str(path))).recommended.fit
         assert again.fits
         assert f"({units.format_size(again.needed)} a GPU)" in found.fits_with
+
+
+def test_what_would_fit_by_another_stack_can_be_asked(tmp_path):
+    """torchtitan's selective checkpointing op by op is not counted of unfused attention."""
+    path = tmp_path / "unfused.toml"
+    text = LARGE.replace("70b", "8b").format("dgx-h100", 'mesh = "tp=2"\nkernels = "torchtitan"')
+    path.write_text(text + 'attention = "unfused"\n')
+    found = rank_meshes(load_meshes(str(path)))
+    says, _, _ = found.fits_with.partition(" (")
+    path.write_text(text + f'attention = "unfused"\n{says}\n')
+
+    assert says == 'recompute = "selective"'
+    assert rank_meshes(load_meshes(str(path))).recommended.fit.fits
