@@ -127,9 +127,8 @@ controls = st.dictionaries(
     calibrations(ANY), st.text(st.characters(exclude_categories=["C"])), st.floats(0, 1), controls
 )
 def test_any_calibration_is_written_and_read(tmp_path_factory, drawn, title, step, controls):
-    """To the last bit. NCCL's buffer is a setting, which no file of constants has."""
-    nccl = replace(drawn.nccl, buffer=NOMINAL.nccl.buffer)
-    drawn = replace(drawn, name="mine", title=title, step=step, controls=controls, nccl=nccl)
+    """To the last bit."""
+    drawn = replace(drawn, name="mine", title=title, step=step, controls=controls)
     path = tmp_path_factory.mktemp("written") / "mine.toml"
     path.write_text(to_toml(drawn), "utf-8")
     assert drawn == load_calibration(str(path))
