@@ -196,7 +196,7 @@ def _level(value: object) -> str:
 
 def _devices(value: object) -> str:
     text = str(value).replace(" ", "")
-    if not re.fullmatch(r"\^?=?[^,:^=]+(:[0-9]*)*(,[^,:^=]+(:[0-9]*)*)*", text):
+    if text and not re.fullmatch(r"\^?=?[^,:^=]+(:[0-9]*)*(,[^,:^=]+(:[0-9]*)*)*", text):
         raise ValueError(f"must be devices such as mlx5_0,mlx5_3:1, got {quote(value)}")
     return text
 

@@ -123,6 +123,7 @@ def test_every_variable_is_in_one_of_three_states():
         ("^=mlx5_1,mlx5_2", "mlx5_0 mlx5_10"),
         ("=mlx5_0:1, mlx5_2:1", "mlx5_0 mlx5_2"),
         ("mlx5", "mlx5_0 mlx5_1 mlx5_2 mlx5_10"),
+        ("", "mlx5_0 mlx5_1 mlx5_2 mlx5_10"),
     ],
 )
 def test_lists_of_devices_as_nccl_reads_them(text, kept):
