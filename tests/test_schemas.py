@@ -183,6 +183,13 @@ workload = "transformer:layers=4,hidden=1024,heads=16,vocab=51200,seq=1024"
 mesh = "auto"
 global_batch = 16
 """,
+    "measured.toml": """topology = "hgx-b200"
+workload = "transformer:layers=4,hidden=1024,heads=16,vocab=51200,seq=1024"
+[step]
+mesh = "tp=2"
+global_batch = 16
+""",
+    "measured.csv": "seconds,tokens\n0.5,16384\n",
     "order.toml": 'topology = "gh200x4,fabric=fat_tree,radix=2,oversubscription=2"\n'
     'workload = "alexnet"\nnodes = "n0,n2,n1,n3"\nstrategies = ["nccl"]\n'
     "[tune]\nplacement = true\n",
@@ -295,6 +302,7 @@ jobs --json registered.toml
 bench dgx-h100 --algo oneshot,multimem -b 16K -e 1M -f 8 --json
 bench mi300x --algo oneshot,multimem -b 16K --json
 calibrate --from-nccl-tests nccl.log --topology v100-mesh-4 --out mine.toml --json
+calibrate step measured.csv --scenario measured.toml --out gpu.toml --json
 replay {ROOT}/docs/examples/ddp-resnet50.json --topology dgx1v --json
 run {ROOT}/docs/examples/ddp-resnet50.json --topology dgx1v --json --workers 1
 step {ROOT}/docs/examples/ddp-resnet50.json --topology dgx1v --json --workers 1
