@@ -364,8 +364,10 @@ def as_piece(work: Callable[P, R]) -> Callable[P, R]:
 _AGAIN = 0.5
 """Seconds after which work that had no answer yet when its time was up is looked at again."""
 
-_OVERDRAFT = 1.15
-"""Times its seconds after which a budget of time waits for no more than an answer."""
+_OVERDRAFT, GRACE = 1.15, 2.0
+"""Times its seconds, and seconds besides, after which a budget of time waits for no more than an
+answer.
+"""
 
 _SOON = 1e-3
 """Seconds of a timer that is due."""
@@ -458,7 +460,7 @@ def within(seconds: float, *, of_work: bool = False) -> Iterator[None]:
         return
     of_work = _counts_work() if _budgets else of_work
     due = _ops[0] + seconds * _PACE if of_work else time.monotonic() + seconds
-    late = inf if of_work else time.monotonic() + seconds * _OVERDRAFT
+    late = inf if of_work else time.monotonic() + seconds * _OVERDRAFT + GRACE
     outer = _budgets[-1:]
     own = _Budget(
         min([due, *(each.due for each in outer)]),

@@ -247,21 +247,6 @@ _CARDS = {
 _CLUSTERED = ("H100 NVL", "H200 NVL", "B300", "GB300")
 
 GPUS: Mapping[str, Gpu] = {
-    **{
-        name: _gpu(
-            name,
-            flops,
-            flops8,
-            rate,
-            sms,
-            _LIKE_H100 if flops8 else _LIKE_A100,
-            tf32=tf32,
-            fp32=fp32,
-            clusters=name in _CLUSTERED,
-        )
-        for name, (flops, flops8, rate, sms, tf32, fp32) in _CARDS.items()
-    },
-    "T4": _gpu("T4", 65, 0, 0.32, 40, _LIKE_A100, _VOLTA, tf32=0, fp32=8.1, ampere=False),
     # NVIDIA's data sheets, dense: A100 (2021), H100 and H200 (2023), B200 (2024), H800 and A800
     # as H100 and A100
     "V100": _gpu(
@@ -309,6 +294,21 @@ GPUS: Mapping[str, Gpu] = {
     "MI325X": _gpu("MI325X", 1307.4, 2614.9, 6.0, 304, *_LIKE_MI300X, tf32=653.7, fp32=163.4),
     "MI350X": _gpu("MI350X", 2306.9, 4613.7, 8.0, 256, *_LIKE_MI300X, tf32=0, fp32=144.2),
     "MI355X": _gpu("MI355X", 2516.6, 5033.2, 8.0, 256, *_LIKE_MI300X, tf32=0, fp32=157.3),
+    **{
+        name: _gpu(
+            name,
+            flops,
+            flops8,
+            rate,
+            sms,
+            _LIKE_H100 if flops8 else _LIKE_A100,
+            tf32=tf32,
+            fp32=fp32,
+            clusters=name in _CLUSTERED,
+        )
+        for name, (flops, flops8, rate, sms, tf32, fp32) in _CARDS.items()
+    },
+    "T4": _gpu("T4", 65, 0, 0.32, 40, _LIKE_A100, _VOLTA, tf32=0, fp32=8.1, ampere=False),
 }
 """By a part of a model's name."""
 

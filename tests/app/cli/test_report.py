@@ -69,6 +69,7 @@ def test_a_page_says_what_a_budget_of_time_left_out(simreduce, write, monkeypatc
     step = write("step.toml", STEP)
     whole = "simreduce.app.cli.report.look_at_step"
     monkeypatch.setattr(whole, lambda *_: time.sleep(30))
+    monkeypatch.setattr("simreduce.computing.workers.GRACE", 10.0)  # of a busy machine
     begun = time.monotonic()
     done = simreduce("report", step, "--workers", "1", "--budget", "1ms", "-o", "out.html")
     page = (tmp_path / "out.html").read_text("utf-8")

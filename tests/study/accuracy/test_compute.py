@@ -78,8 +78,8 @@ def test_every_fault_of_a_file_is_said_at_once(tmp_path):
 
 def test_a_gpu_that_is_not_known_is_named(tmp_path):
     file = tmp_path / "one.csv"
-    file.write_text(HEADER + "T4,gelu,8x8,16,1,1,1\n")
-    with pytest.raises(InputError, match="no GPU 'T4'"):
+    file.write_text(HEADER + "P40,gelu,8x8,16,1,1,1\n")
+    with pytest.raises(InputError, match="no GPU 'P40'"):
         predict_compute(timed_compute(str(file)))
 
 
@@ -112,7 +112,12 @@ def test_a_row_has_bits_that_its_kernel_is_known_of(tmp_path):
 
 def test_every_product_that_a_gpu_lacks_is_said_at_once(tmp_path):
     file = tmp_path / "eight.csv"
-    rows = "A100,product,8x8x8,8", "T4,gelu,8x8,16", "V100,product,8x8x8,8", "V100,product,8x8x8,32"
+    rows = (
+        "A100,product,8x8x8,8",
+        "P40,gelu,8x8,16",
+        "V100,product,8x8x8,8",
+        "V100,product,8x8x8,32",
+    )
     file.write_text(HEADER + "".join(f"{row},1,1,1\n" for row in rows))
     with pytest.raises(InputError) as caught:
         predict_compute(timed_compute(str(file)))
@@ -121,4 +126,4 @@ def test_every_product_that_a_gpu_lacks_is_said_at_once(tmp_path):
         "A100, product 8x8x8, 8 bits: A100 has no products of fp8",
         "V100, product 8x8x8, 8 bits: V100 has no products of fp8",
     )
-    assert "no GPU 'T4'" in caught.value.problems[0]
+    assert "no GPU 'P40'" in caught.value.problems[0]
