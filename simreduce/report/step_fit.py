@@ -19,6 +19,9 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Column
 from simreduce.study.accuracy.step_fit import FittedMesh, FittedStep
 
+_FAR = 2.0
+"""Times, either way, from which on a scenario is hardly that of the run."""
+
 _MESH = Record(
     "mesh",
     "A mesh of the scenario; the first was measured.",
@@ -60,6 +63,8 @@ def fitted_step_lines(found: FittedStep) -> Iterator[str]:
     yield f"# {found.steps.name}: {count} of {found.steps.program}, {took} in the median once warm"
     off = one.before / found.seconds - 1
     yield f"# {one.job.text} was predicted to take {units.format_duration(one.before)}: {off:+.1%}"
+    if not 1 / _FAR < one.before / found.seconds < _FAR:
+        yield "# that is far off: are mesh, batch, sequence, GPU and `kernels` those of the run?"
     for name, (before, value) in found.constants.items():
         yield f"{name} = {value:.4g} instead of {before:.4g}"
     yield ""

@@ -262,6 +262,16 @@ def test_one_measured_step_narrows_the_next(simreduce, write, tmp_path, monkeypa
     assert (again.status, again.err.count("is there already")) == (2, 1)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("seconds", "far"), [(2.5, False), (9.0, True)])
+def test_a_step_that_is_hardly_of_the_scenario_is_told(simreduce, write, seconds, far):
+    """It is predicted to take 1.75 s."""
+    scenario, log = write("a.toml", MESHES), write("a.csv", f"seconds,tokens\n{seconds},131072\n")
+    done = simreduce("calibrate", "step", log, "--scenario", scenario, "--out", "gpu.toml")
+
+    assert far == ("that is far off: are mesh, batch, " in done.out)
+
+
 def test_calibrate_step_says_every_fault_at_once(simreduce, write):
     done = simreduce("calibrate", "step", write("a.log", "nothing\n"), "--out", "mine.txt")
 
