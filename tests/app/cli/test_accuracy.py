@@ -244,6 +244,7 @@ global_batch = 16
 """
 
 
+@pytest.mark.slow
 def test_one_measured_step_narrows_the_next(simreduce, write, tmp_path, monkeypatch):
     """Of 2.5 s: the file that it writes is a GPU, by which that mesh takes 2.5 s."""
     monkeypatch.chdir(tmp_path)
@@ -262,7 +263,6 @@ def test_one_measured_step_narrows_the_next(simreduce, write, tmp_path, monkeypa
     assert (again.status, again.err.count("is there already")) == (2, 1)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("seconds", "far"), [(2.5, False), (9.0, True)])
 def test_a_step_that_is_hardly_of_the_scenario_is_told(simreduce, write, seconds, far):
     """It is predicted to take 1.75 s."""
