@@ -69,9 +69,10 @@ QUESTIONS = {
     "meshes": _rank_meshes,
     "replicas": _repeat,
 }
+LONG = ["run", "composed"]
 
 
-@pytest.mark.parametrize("asked", [*slow(["run"]), *[each for each in QUESTIONS if each != "run"]])
+@pytest.mark.parametrize("asked", [*slow(LONG), *[each for each in QUESTIONS if each not in LONG]])
 def test_work_counts_alike_by_any_number_of_processes_and_whatever_is_known_already(asked, write):
     spent, found = [], []
     for workers in (1, 2, 1):
