@@ -34,6 +34,7 @@ class Settings:
     reduce_dtype: int | None = None
     group: int = 0
     units: str | int = ""
+    overlap: bool = True
 
 
 REPLICATED = [
