@@ -367,6 +367,11 @@ class PublishedStep:
         return StepSource(*known, "", recent=True, stack=self.stack)
 
     @property
+    def bits(self) -> int:
+        """Of the numbers that products take."""
+        return 8 if self.precision == "fp8" else 16
+
+    @property
     def family(self) -> str:
         """What is left out of a fit together: models of equal layers share measurements."""
         return self.model.partition("x")[0] if self.set == "vtrain-single" else self.model

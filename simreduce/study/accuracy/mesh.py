@@ -112,7 +112,7 @@ def job_of(step: PublishedStep, gpu: Gpu) -> MeshJob:
         attention=attention, sequence_parallel=step.sequence_parallel,
         optimizer=FSDP if titan else REPLICATED if source.plain else DISTRIBUTED,
         overlap=frozenset(overlap | ({EXPERTS} if step.hidden and step.ep > 1 else set())),
-        bits=8 if step.precision == "fp8" else 16, reduced=4 if titan else 2,
+        bits=step.bits, reduced=4 if titan else 2,
         kernels=source.stack,
         dispatch=step.dispatch or ALLTOALL, graphs=frozenset(step.graphs),
     )  # fmt: skip

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -46,7 +48,7 @@ def find_errors() -> Iterator[StepErrors]:
     Megatron-LM's kernels.
     """
     steps = weighed_steps()
-    lent = [step for step in steps if gpu_for(step).lent(_bits(step))]
+    lent = [step for step in steps if gpu_for(step).lent(step.bits)]
     own = [step for step in steps if step not in lent]
     yield from _group(KNOWN, own, [predict_seconds(step, gpu_for(step)) for step in own])
     yield from _group(BY_GPU, lent, [predict_seconds(step, gpu_for(step)) for step in lent])
@@ -57,10 +59,6 @@ def find_errors() -> Iterator[StepErrors]:
         BY_STACK, titan, [predict_seconds(step, gpu_for(step), MEGATRON) for step in titan]
     )
     yield from _one_gpu()
-
-
-def _bits(step: PublishedStep) -> int:
-    return 8 if step.precision == "fp8" else 16
 
 
 def _lent(step: PublishedStep) -> Gpu:
@@ -76,7 +74,7 @@ def covered(points: Sequence[StepPoint]) -> float:
     inside = 0
     for point in points:
         step, gpu = point.of, gpu_for(point.of)
-        asked = ask(gpu, step.source.stack, _bits(step), experts=step.ep > 1)
+        asked = ask(gpu, step.source.stack, step.bits, experts=step.ep > 1)
         ends = step_interval(asked, frozenset({step.family}))
         inside += ends.low <= point.published / point.predicted <= ends.high
     return inside / len(points)
@@ -109,13 +107,13 @@ def _one_gpu() -> Iterator[StepErrors]:
 
 def write_errors(found: Iterable[StepErrors]) -> str:
     """The errors as CSV, to three digits."""
-    lines = [",".join(StepErrors._fields)]
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(StepErrors._fields)
     for row in found:
         errors = " ".join(f"{error:.3f}" for error in row.errors)
-        family = f'"{row.family}"' if "," in row.family else row.family
-        experts = "yes" if row.experts else "no"
-        lines.append(f"{row.lacks},{row.set},{family},{row.gpu},{row.stack},{experts},{errors}")
-    return "\n".join(lines) + "\n"
+        table.writerow((*row[:5], "yes" if row.experts else "no", errors))
+    return text.getvalue()
 
 
 if __name__ == "__main__":
