@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -53,6 +54,30 @@ def test_work_without_an_answer_goes_on_until_it_has_one():
 def test_an_interrupt_goes_to_who_has_an_answer():
     with within(SHORT), pytest.raises(KeyboardInterrupt), answering(lambda: True):
         until_stopped(time.sleep(LONG) or () for _ in range(1))
+
+
+def test_work_ends_where_time_was_up_in_a_collection_of_garbage():
+    """Python drops what its collector's callbacks and finalizers raise."""
+    came = []
+
+    def collected(phase, _info):
+        came.append(phase)
+        signal.raise_signal(signal.SIGALRM)
+
+    def pieces():
+        yield 1
+        gc.callbacks.append(collected)
+        try:
+            gc.collect()
+        finally:
+            gc.callbacks.remove(collected)
+        yield 2
+        time.sleep(LONG)
+        yield 3
+
+    with within(LONG):
+        assert until_stopped(pieces()) in ([1], [1, 2])
+    assert came[:2] == ["start", "stop"]
 
 
 def test_an_inner_time_ends_before_the_outer_and_never_after_it():

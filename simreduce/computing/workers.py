@@ -7,10 +7,12 @@ processes.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,6 +26,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing.process import BaseProcess
+    from types import FrameType
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -398,6 +401,22 @@ class _Budget:
             raise KeyboardInterrupt
 
 
+def _end_from(frame: FrameType | None, budget: _Budget) -> None:
+    """End the budget, unless Python would drop what is raised in this frame: then a little later.
+
+    It drops what callbacks of its garbage collector, finalizers and callbacks of weak references
+    raise, and goes on.
+    """
+    collectors = {getattr(callback, "__code__", None) for callback in gc.callbacks}
+    while frame is not None:
+        code = frame.f_code
+        if code in collectors or code.co_name == "__del__" or code.co_filename == weakref.__file__:
+            signal.setitimer(signal.ITIMER_REAL, _SOON, _AGAIN)
+            return
+        frame = frame.f_back
+    budget.end()
+
+
 _budgets: list[_Budget] = []
 """Innermost last."""
 _answers: list[Callable[[], object]] = []
@@ -471,7 +490,7 @@ def within(seconds: float, *, of_work: bool = False) -> Iterator[None]:
     before, began, others = None, time.monotonic(), (0.0, 0.0)
     with suppress(ValueError, AttributeError):  # another thread, or Windows
         if not _counts_work() and threading.current_thread() is threading.main_thread():
-            before = signal.signal(signal.SIGALRM, lambda *_: own.end())
+            before = signal.signal(signal.SIGALRM, lambda _, frame: _end_from(frame, own))
             others = signal.setitimer(signal.ITIMER_REAL, max(time_left(), _SOON), _AGAIN)
     try:
         yield
