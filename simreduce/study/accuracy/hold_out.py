@@ -6,22 +6,19 @@ table, as a short run of nccl-tests gives them, and the other sizes are compared
 
 Finds how far predictions are from published times, which intervals are made of.
 
-`python -m simreduce.study.accuracy.hold_out` writes them to `simreduce/files/calibrations` of a
-source tree: `nccl-errors.csv` by the constants in the same folder,
+`python -m simreduce.study.accuracy.hold_out` writes to `simreduce/files/calibrations` of a source
+tree, in some minutes: the constants as `nccl-hopper.toml` and so on, fitted to published tables
+that are not held out; then errors of all tables, `nccl-errors.csv` by these constants,
 `nccl-errors-elsewhere.csv` by those of the generations before and after a machine's own, and
 `nccl-errors-calibrated.csv` by constants fitted to three sizes of each table; and RCCL's likewise.
-
-Fits the NCCL constants that simreduce ships, and finds how sure predictions by them are.
-
-`python -m simreduce.study.accuracy.hold_out` writes both to `simreduce/files/calibrations` of a
-source tree: the constants as `nccl-hopper.toml` and so on, fitted to published tables that are not
-held out, and the errors of all tables as `nccl-errors.csv`, see `hold_out`. It takes some minutes.
+With `--errors` it writes the errors alone, by the constants as they are.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -461,6 +458,7 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    for found in calibrations():
-        (FOLDER / f"{found.name}.toml").write_text(to_toml(found), "utf-8")
+    if "--errors" not in sys.argv:
+        for found in calibrations():
+            (FOLDER / f"{found.name}.toml").write_text(to_toml(found), "utf-8")
     write_shipped()
