@@ -15,6 +15,7 @@ from simreduce.engine import IDEAL, TENSORFLOW, Calibration
 from simreduce.engine.result import (
     BANDWIDTH,
     CAUSES,
+    CHANNELS,
     DISPATCH,
     LANE,
     LATENCY,
@@ -72,7 +73,8 @@ def _check_whole(recording):
 
 def _check_names(scene, recording):
     """What the parts name is what the op uses. Links, memories and lanes belong to the op, dispatch
-    to its kind; a lane wait is no longer than the wait.
+    to its kind; a lane wait is no longer than the wait. A kernel's channels are named where they
+    are slower than all that the op uses.
     """
     lowered, names = recording.lowered, recording.resources.names
     costs = lowered.by_op
@@ -83,7 +85,12 @@ def _check_names(scene, recording):
             cause, where = (
                 (part.meanwhile, part.at) if part.cause == LANE else (part.cause, part.where)
             )
-            if cause in (BANDWIDTH, SHARE):
+            if where == CHANNELS:
+                assert cause == BANDWIDTH
+                mine = slice(costs.use_start[op], costs.use_start[op + 1])
+                rates = recording.resources.rates[costs.uses[mine]] / costs.weight[mine]
+                assert costs.cap[op] < min(rates)
+            elif cause in (BANDWIDTH, SHARE):
                 assert where in uses
             elif cause == DISPATCH:
                 assert where == Kind(int(scene.plan.kind[op])).name.lower()

@@ -256,7 +256,7 @@ def left_out_residuals(
         normal = j.T @ (w[:, None] * j) + np.diag(pulls**2)
         gradient = j.T @ (w * here[:count][kept]) + pulls**2 * (logs - before)
         change = -np.linalg.solve(normal, gradient)
-        found[mine] = here[mine] + slopes[mine] @ np.clip(change, -0.7, 0.7)
+        found[mine] = residuals(logs + np.clip(change, -0.7, 0.7))[mine]
     return found
 
 

@@ -11,14 +11,13 @@ tree, in some minutes: the constants as `nccl-hopper.toml` and so on, fitted to 
 that are not held out; then errors of all tables, `nccl-errors.csv` by these constants,
 `nccl-errors-elsewhere.csv` by those of the generations before and after a machine's own, and
 `nccl-errors-calibrated.csv` by constants fitted to three sizes of each table; and RCCL's likewise.
-With `--errors` it writes the errors alone, by the constants as they are.
+`write_shipped` writes the errors alone, by the constants as they are.
 """
 
 from __future__ import annotations
 
 import math
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -458,7 +457,6 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    if "--errors" not in sys.argv:
-        for found in calibrations():
-            (FOLDER / f"{found.name}.toml").write_text(to_toml(found), "utf-8")
+    for found in calibrations():
+        (FOLDER / f"{found.name}.toml").write_text(to_toml(found), "utf-8")
     write_shipped()
