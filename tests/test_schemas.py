@@ -375,7 +375,7 @@ def _made() -> dict[str, dict[str, Any]]:
 
 def _steps() -> list[Point]:
     """Recipes on all of their numbers of GPUs, and meshes to choose from."""
-    models = ("gpt-3-175b", "3.6b")
+    models = ("gpt-3-175b", "megatron-3.6b")
     steps = (step for step in published_steps() if step.model in models)
     return [Point(step, step.seconds, step.seconds) for step in steps]
 

@@ -39,7 +39,7 @@ from simreduce.files.formats.documents import (
     one_of,
     or_null,
 )
-from simreduce.files.published import KERNEL_SETS, SOURCES, TITLE
+from simreduce.files.published import KERNEL_SETS, MODELS, SOURCES, TITLE
 from simreduce.files.tables import (
     Column,
     comments,
@@ -663,7 +663,9 @@ def _mesh_lines(found: AccuracyComparison[Any]) -> list[str]:
     words = ["each model by constants of the GPU that were fitted to the others"]
     words *= any(point.of.set in SOURCES for point in found.points)  # a user's took part in no fit
     deepep = [f"deepep: {TITLE}"] * bool(found.about["dispatches"])
-    lines = [*words, *_titles(found, SOURCES), *deepep]
+    named = {point.of.model: None for point in found.points}
+    shapes = [f"{name}: the workload {MODELS[name]}" for name in named if name in MODELS]
+    lines = [*words, *_titles(found, SOURCES), *deepep, *shapes]
     return comments(["", *lines] if lines else ())
 
 

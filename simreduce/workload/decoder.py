@@ -393,6 +393,9 @@ def _qwen3(blocks: int, width: int, heads: int, expert: int) -> Decoder:
 DECODERS: Mapping[str, tuple[Decoder, int]] = {
     # Brown et al. 2020, https://arxiv.org/abs/2005.14165, table 2.1
     "gpt-3-175b": (_gpt(96, 12288, 96), 2048),
+    # Narayanan et al. 2021, https://arxiv.org/abs/2104.04473, table 1
+    "megatron-3.6b": (_gpt(30, 3072, 32), 2048),
+    "megatron-39.1b": (_gpt(48, 8192, 64), 2048),
     # Korthikanti et al. 2022, https://arxiv.org/abs/2205.05198, table 3
     "megatron-22b": (_gpt(48, 6144, 64), 2048),
     "megatron-530b": (_gpt(105, 20480, 128), 2048),

@@ -15,6 +15,8 @@ from tests.thorough import examples
     ("model", "billions", "within"),
     [
         ("gpt-3-175b", 174.6, 1e-3),  # Brown et al. 2020, table D.1: 174,600 M
+        ("megatron-3.6b", 3.6, 0.02),  # Narayanan et al. 2021, table 1
+        ("megatron-39.1b", 39.1, 0.005),
         ("megatron-22b", 22, 0.005),  # Korthikanti et al. 2022, table 3
         ("megatron-530b", 530, 0.001),  # Smith et al. 2022, https://arxiv.org/abs/2201.11990
         ("megatron-1t", 1008, 1e-4),  # Narayanan et al. 2021, table 1

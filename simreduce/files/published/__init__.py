@@ -318,13 +318,12 @@ SOURCES: Mapping[str, StepSource] = {
 }  # fmt: skip
 """By the name of the set."""
 
-_GPT = "transformer:layers={},hidden={},heads={},vocab=51200"
 MODELS: Mapping[str, str] = {
-    "3.6b": _GPT.format(30, 3072, 32),
-    "39.1b": _GPT.format(48, 8192, 64),
-    **{f"{h}x{n}": _GPT.format(n, h, 16) for h in (1024, 2048) for n in (12, 24)},
+    f"{width}x{blocks}": f"transformer:layers={blocks},hidden={width},heads=16,vocab=51200"
+    for width in (1024, 2048)
+    for blocks in (12, 24)
 }
-"""Models that are no names, by how reports call them: the width and the blocks, or parameters."""
+"""Workloads without a name, by how reports call them: the width and the blocks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,8 +159,8 @@ def test_published_steps_of_one_model(simreduce):
     assert found.status == 0
     assert (group["model"], group["steps"], group["choices"]) == ("megatron-22b", 2, 0)
     assert group["median"] < 0.07
-    none = simreduce("accuracy", "mesh", "--set", "table-5", "--model", "3.6b")
-    assert (none.status, "no step of 3.6b is in table-5" in none.err) == (2, True)
+    none = simreduce("accuracy", "mesh", "--set", "table-5", "--model", "megatron-3.6b")
+    assert (none.status, "no step of megatron-3.6b is in table-5" in none.err) == (2, True)
 
 
 def test_a_log_by_one_process_is_fitted_as_it_was_taken(simreduce, tmp_path):

@@ -122,12 +122,12 @@ def test_a_family_takes_no_part_in_the_fit_that_predicts_it():
     """Times of a model that are ten times as long change no constants without it."""
 
     def seconds(step, gpu):
-        return step.seconds * (10.0 if step.family == "3.6b" else 1.0) * 0.7 / gpu.products
+        return step.seconds * (10.0 if step.family == "megatron-3.6b" else 1.0) * 0.7 / gpu.products
 
     fits = dict(fit_all("A100", seconds))
     lines = write_fits(("A100", family, fit) for family, fit in fits.items())
 
-    assert fits["3.6b"].values["products"] == pytest.approx(0.7, rel=1e-2)
+    assert fits["megatron-3.6b"].values["products"] == pytest.approx(0.7, rel=1e-2)
     assert len(lines.splitlines()) == 6
 
 
