@@ -80,11 +80,11 @@ def _models() -> Iterator[GpuModel]:
 
 
 MODELS: Mapping[str, GpuModel] = {model.name: model for model in _models()}
-"""Data sheets of NVIDIA; models without a suffix are those with NVLink sockets (SXM), an A100-PCIE
-with a bridge is an A100. Bridges: four links in the white paper "NVIDIA Ampere GA102 GPU
-Architecture" (RTX 3090, RTX A6000, A40), two links of NVLink 2 in "NVIDIA Turing GPU Architecture"
-(RTX 2080 Ti); of data sheets A30 4, H100 PCIe and NVL 12, A800 and H800 PCIe 8. The drivers of
-GeForce from RTX 20 on and of TITAN RTX refuse peer access over PCIe, not over a bridge.
+"""Data sheets of NVIDIA; models without a suffix are those with NVLink sockets (SXM). Bridges: four
+links in the white paper "NVIDIA Ampere GA102 GPU Architecture" (RTX 3090, RTX A6000, A40); in
+"NVIDIA Turing GPU Architecture" two of NVLink 2 (RTX 2080 Ti), and one (RTX 2080); of data sheets
+A30 4, H100 PCIe and NVL 12, A800 and H800 PCIe 8. The drivers of GeForce from RTX 20 on and of
+TITAN RTX refuse peer access over PCIe, not over a bridge.
 
 Data sheets of AMD; an MI250X is one of its two dies, and its links are all that a die has. Targets
 of compilers: AMD GPU specifications, rocm.docs.amd.com/en/latest/reference/gpu-arch-specs.html.
@@ -101,7 +101,7 @@ memory.
 
 _MAKER = re.compile(r"\b(nvidia|geforce|tesla|quadro|amd|instinct)\b")
 _FILLER = re.compile(
-    r"sxm\d?|hbm\d\w?|oam|dgxs|ac|d|generation|edition|workstation|max|q|blackwell"
+    r"sxm\d?|hbm\d\w?|oam|dgxs|ac|d|h|generation|edition|workstation|max|q|blackwell"
 )
 """Words of programs' names that tell no two models of `MODELS` apart."""
 
@@ -131,7 +131,7 @@ def _known(name: str) -> GpuModel | None:
         return _PLAIN[whole]
     kept = [word for word in words if not _FILLER.fullmatch(word)]
     sizes = [word for word in kept if re.fullmatch(r"\d+gb?", word)]
-    kept = ["pcie" if word == "fhhl" else word for word in kept]
+    kept = ["pcie" if word in ("fhhl", "active") else word for word in kept]
     card = [word for word in kept if word in ("pcie", "server")]
     base = "".join(word for word in kept if word not in (*sizes, *card))
     size = "".join(f"{each.rstrip('gb')}gb" for each in sizes)
@@ -173,11 +173,13 @@ def without_nvlinks(model: GpuModel, links: int, peers: int = 1) -> str:
 @lru_cache(maxsize=256)
 def model_in(text: str) -> GpuModel | None:
     """The model in a name such as "Tesla V100-SXM2-16GB", None if unknown: of whole words. Of
-    `sm89` the compute capability is known alone.
+    `sm89` the compute capability is known alone. A laptop's has another chip than its number says.
     """
     if match := re.fullmatch(r"sm([0-9]{2,3})", text):
         return replace(UNKNOWN, name=text, sm=int(match[1]))
     words = re.findall(r"[a-z0-9]+", text.lower())
+    if {"laptop", "mobile"}.intersection(words):
+        return None
     some = {"".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)}
     return _known(text) or max(
         (model for plain, model in _PLAIN.items() if plain in some),
