@@ -50,6 +50,7 @@ from simreduce.engine.calibrate.logs import (
     has_rows,
     read_nccl_logs,
     read_p2p_test,
+    without_marks,
 )
 from simreduce.errors import InputError, TopologyError, near_or_all
 from simreduce.files import STDOUT, exists, read_text
@@ -188,6 +189,8 @@ def import_(faults: Faults, file: str, **given: Any) -> None:
         # Rows of nccl-tests beside it are for `simreduce calibrate`.
         text = nccl_log.to_xml(text, file)
     read = _reader(text)
+    if read is None and (read := _reader(plain := without_marks(text))):
+        text = plain
     if read is None:
         why = _named(text)
         whole = f"is {why}" if why else f"none of {_READ}; a machine file needs no import"

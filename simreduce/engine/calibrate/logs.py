@@ -225,10 +225,11 @@ _STAMP = (
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*( std(out|err) [FP]\b)?"
     r"|([A-Z][a-z]{2} )?[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d [^\s<]+"
 )
-_PREFIX = re.compile(
-    rf"^({_STAMP}"
-    r"|\[[^\]]{1,80}\](<std(out|err)>)?:?|[\w.-]{1,64}( *\||:)|<std(out|err)>:?)\s*"
+_MARK = (
+    rf"^ *(?P<stamp>{_STAMP})"
+    r"|^ *(\[[^\]]{1,80}\](<std(out|err)>)?:?|[\w.-]{1,64}( *\||:)|<std(out|err)>:?)"
 )
+_PREFIX = re.compile(rf"({_MARK})\s*")
 """A prefix that mpirun (`[1,0]<stdout>:`), srun (`0:`), pdsh (`node1:`) or Docker (`nccl-1  |`)
 puts before a line, or a time stamp of mpirun, of syslog or of a container's log.
 """
@@ -416,6 +417,27 @@ def _read_log(lines: Sequence[str], name: str, note: Callable[[str], None] | Non
         tuple(replace(row, collective=collective) for row in rows),
         *read_launch(table),
     )
+
+
+def without_marks(text: str) -> str:
+    """A text without what a launcher puts before each of its lines, of several processes' that of
+    the first; the text itself where a line has nothing of the kind.
+    """
+    lines = _COLOUR.sub("", text).splitlines()
+    while any(lines):
+        found = [re.match(_MARK, line) for line in lines if line.strip()]
+        marks = [match for match in found if match]
+        if len(marks) < len(found):
+            break
+        first = next((match[0] for match in marks if not match["stamp"]), "")
+        lines = [
+            match.string[match.end() :].removeprefix(" ")
+            for match in marks
+            if match["stamp"] or match[0] == first
+        ]
+    else:
+        return text
+    return "\n".join(lines)
 
 
 def _strip(line: str) -> str:

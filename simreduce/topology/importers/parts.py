@@ -58,6 +58,11 @@ class GpuModel:
     arch: str = ""
     devices: tuple[int, ...] = ()
 
+    @property
+    def on_grace(self) -> bool:
+        """Whether C2C joins it to a Grace CPU."""
+        return self.name.startswith("G") and self.sm >= 90
+
 
 GB = 10**9
 NVIDIA = "0x10de"
@@ -213,7 +218,7 @@ def model_of_sm(sm: str, *, linked: bool = False, on_c2c: bool = False) -> GpuMo
     if `on_c2c` one beside Grace, if there is one; `UNKNOWN` if there is none.
     """
     alike = [model for model in MODELS.values() if str(model.sm) == sm and not model.arch]
-    alike.sort(key=lambda model: model.name.startswith("G") != on_c2c)
+    alike.sort(key=lambda model: model.on_grace != on_c2c)
     return next((model for model in alike if model.nvlink or not linked), (*alike, UNKNOWN)[0])
 
 
@@ -387,6 +392,7 @@ model id up to the next one's, as in NCCL. Memory is that of all channels by its
 page: 6 of DDR4-2666, 4 of DDR4-2400, 8 of DDR4-3200, 8 of DDR5-4800, 8 of DDR5-5600, of AMD 8 of
 DDR4-3200 and 12 of DDR5-4800, and LPDDR5X of Grace.
 """
+ON_GRACE = ("grace_link", 1)
 USUAL_SOCKETS = {"pcie3": ("upi", 2), "pcie4": ("xgmi", 3), "pcie5": ("upi2", 3)}
 """Links between sockets by the PCIe generation of their GPUs, where a file does not state them:
 those of Skylake, of EPYC as in a DGX A100, and of Sapphire Rapids as in a DGX H100.

@@ -35,6 +35,7 @@ from simreduce.topology.elements import (
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.importers.parts import (
     MODELS,
+    ON_GRACE,
     UNKNOWN,
     USUAL_SOCKETS,
     GpuModel,
@@ -309,7 +310,7 @@ def machine_of(
     if not model.name and table.xgmi and not model.nvlink.startswith(XGMI):
         model = replace(model, nvlink=_UNKNOWN_AMD.nvlink)
     usual = USUAL_SOCKETS.get(model.pcie.partition("_")[0], ("upi", 2))
-    _tree(table, parts, model, socket or usual)
+    _tree(table, parts, model, socket or (ON_GRACE if model.on_grace else usual))
     _nvlinks(table, parts, model, faults)
     faults.raise_any(TopologyError)
     machine = build(
@@ -491,7 +492,10 @@ def _tree(
                 shared = len(leaf) > 1 or len(leaves) > 1
                 below = parts.add_switch(above, model.pcie) if shared else above
                 for i in leaf:
-                    parts.link(names[i], below, model.pcie)
+                    if model.on_grace and i in table.gpus:
+                        parts.link(names[i], cpu, "c2c")
+                    else:
+                        parts.link(names[i], below, model.pcie)
     parts.link_cpus(*socket)
     if host := host_joined_by(*socket):
         numa = [int(each.removeprefix(_NUMA)) for each in table.affinity if each[:4] == _NUMA]
@@ -501,7 +505,7 @@ def _tree(
         shares = nodes / 2 if 2 < nodes <= _MOST_NUMA else 1
         parts.take_cpus_for(replace(host, memory=host.memory / shares))
     for name, node in list(parts.nodes.items()):
-        if node.kind in ("gpu", "pcie_switch"):
+        if node.kind == "pcie_switch" or (node.kind == "gpu" and not model.on_grace):
             parts.staging(name, model.pcie)
 
 

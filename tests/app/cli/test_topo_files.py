@@ -293,3 +293,31 @@ def test_the_graph_in_a_log_of_nccl_is_a_machine(simreduce, tmp_path):
     assert "says how many NVLinks a GPU has and not which it is; --gpu does" in read.err
     assert simreduce("topo", "check", written).status == simreduce("topo", "check", log).status == 0
     assert simreduce("topo", "import", log, "--gpu", "H200").out.count('"H200"') == 1
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "0: ",
+        " 3: ",
+        "[1,0]<stdout>:",
+        "node01: ",
+        "[pod/trainer-0/main] ",
+        "trainer-1  | ",
+        "2026-01-02T03:04:05.123456789Z ",
+        "2026-01-02T03:04:05Z 1: ",
+    ],
+)
+def test_a_table_with_what_a_launcher_puts_before_its_lines_is_the_table(simreduce, write, mark):
+    plain = simreduce("topo", "import", write("table.txt", TOPO_M), "--gpu", "V100")
+    write("table.txt", "\n".join(mark + line for line in TOPO_M.splitlines()))
+    found = simreduce("topo", "import", "table.txt", "--gpu", "V100")
+    assert (found.status, found.out) == (0, plain.out)
+
+
+def test_of_the_tables_of_several_processes_the_first_is_read(simreduce, write):
+    plain = simreduce("topo", "import", write("table.txt", TOPO_M), "--gpu", "V100")
+    lines = [f"{rank}: {line}" for line in TOPO_M.splitlines() for rank in (0, 1)]
+    write("table.txt", "\n".join(lines))
+    found = simreduce("topo", "import", "table.txt", "--gpu", "V100")
+    assert (found.status, found.out) == (0, plain.out)

@@ -287,3 +287,14 @@ def test_another_size_of_memory_is_another_gpu(printed):
 def test_a_model_in_a_text_is_whole_words(text, model):
     found = model_in(text)
     assert (found and found.name) == model
+
+
+def test_gpus_of_grace_hang_on_it_by_c2c():
+    """PCIe is for the NICs alone."""
+    box = imported(_affinities("0-71", "0-71", "72-143", "72-143"), "NVIDIA GB200")
+    assert {box.nodes[name].model for name in box.hosts} == {"Grace"}
+    own = {(k.source, k.target): k.link_class for k in box.links if k.source in box.devices}
+    assert [own[pair] for pair in (("gpu0", "cpu0"), ("gpu3", "cpu1"))] == ["c2c", "c2c"]
+    assert {k.link_class for k in box.links if {k.source, k.target} == {*box.hosts}} == {
+        "grace_link"
+    }
