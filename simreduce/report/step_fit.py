@@ -18,6 +18,7 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column
 from simreduce.study.accuracy.step_fit import FittedMesh, FittedStep
+from simreduce.training.step_errors import ask, step_interval
 
 _FAR = 2.0
 """Times, either way, from which on a scenario is hardly that of the run."""
@@ -71,4 +72,10 @@ def fitted_step_lines(found: FittedStep) -> Iterator[str]:
     yield from _MESH.table(map(_MESH.write, found.meshes)).lines()
     low, high = one.low, one.high
     yield f"# with 80 % a step of another mesh takes {low:.2f} to {high:.2f} times what is fitted"
+    known = step_interval(ask(one.job.gpu, one.job.kernels, one.job.bits, one.job.shape))
+    inside = known.low <= found.seconds / one.before <= known.high
+    if inside and known.high / known.low < high / low:
+        span = f"{known.low:.2f} to {known.high:.2f}"
+        yield f"# without a fit it takes {span} times what is predicted, and so did this step:"
+        yield "# it tells little that published steps of this GPU and stack do not"
     yield f'# kept in {found.kept}: gpu = "{found.kept}" in [step]'

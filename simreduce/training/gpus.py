@@ -89,8 +89,9 @@ COMPUTE = Format(
     Field("spread", SPREAD, "The standard deviation of GPUs' speeds, as a part: all wait for the"
           " slowest, the more of them the slower."),
     Field("handover", DURATION, "Time between two passes besides their kernels."),
-    Field("measured", LINE, "The stack (`kernels` of a `[step]`) by which a step ran that constants"
-          " are fitted to, as `simreduce calibrate step` writes it."),
+    Field("measured", LINE, "A step that constants are fitted to, as `simreduce calibrate step`"
+          " writes it: its stack (`kernels` of a `[step]`), and its model's blocks and width, as in"
+          " `megatron 32x4096`."),
     Field("step", DURATION, "Time of a step besides its passes, collectives and the optimizer."),
 )  # fmt: skip
 

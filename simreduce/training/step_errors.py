@@ -13,8 +13,8 @@ the logarithms of the ends add up as independent errors do.
 
 Two meshes of a model, a GPU and a stack err together: `apart` has by what factor predictions of
 two have to differ. So do all steps of a site: where constants are fitted to one of them, another
-one is off by as much as published errors of a site differ, whose bias is gone and whose noise is
-that of two.
+one of the same model is off by as much as published errors of a site and a model differ, whose bias
+is gone and whose noise is that of two; one of another model by as much as those of a site.
 
 `python -m simreduce.study.accuracy.step_errors` writes the errors.
 """
@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from functools import cache, lru_cache
 from itertools import combinations
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -35,9 +35,14 @@ from simreduce.engine.calibrate.intervals import SURE, ends_of, weighted_quantil
 from simreduce.files.published import shipped_rows
 from simreduce.training.gpus import Gpu
 
+if TYPE_CHECKING:
+    from simreduce.workload.decoder import Decoder
+
 ERRORS = "steps-errors.csv"
 KNOWN, BY_GPU, BY_STACK = "", "gpu", "stack"
 """What of a step was not known when it was predicted: nothing, its GPU or its stack."""
+SAME, OTHER = "same", "other"
+"""The model of a measured step."""
 _GPU, _STACK, _KIND = 0.5, 0.5, 0.1
 """Weights of an error where the GPU, the stack, or experts differ."""
 
@@ -65,19 +70,28 @@ class StepErrors(NamedTuple):
 class Asked(NamedTuple):
     """A step to be sure of: its GPU, whether constants are `lent` to that, and its stack.
 
-    With `measured`, constants are fitted to a step of that GPU by that stack.
+    Where constants are fitted to a step of that GPU by that stack, `measured` says of which model:
+    this one (`SAME`) or another.
     """
 
     gpu: str
     lent: bool
     stack: str
     experts: bool = False
-    measured: bool = False
+    measured: str = ""
 
 
-def ask(gpu: Gpu, stack: str, bits: int = 16, *, experts: bool = False) -> Asked:
-    """What is asked of a step with products of so many bits on a GPU."""
-    return Asked(gpu.title, bool(gpu.lent(bits)), stack, experts, gpu.measured == stack)
+def ask(gpu: Gpu, stack: str, bits: int = 16, shape: Decoder | None = None) -> Asked:
+    """What is asked of a step with products of so many bits on a GPU, of a decoder if it is one."""
+    ran = gpu.measured.partition(" ")[0]
+    same = shape is not None and gpu.measured == measured_on(ran, shape)
+    measured = (SAME if same else OTHER) if ran == stack else ""
+    return Asked(gpu.title, bool(gpu.lent(bits)), stack, bool(shape and shape.experts), measured)
+
+
+def measured_on(stack: str, shape: Decoder) -> str:
+    """What a file of a GPU says of the step that its constants are fitted to."""
+    return f"{stack} {shape.blocks}x{shape.width}"
 
 
 class StepInterval(NamedTuple):
@@ -107,19 +121,28 @@ def published_step_errors() -> tuple[StepErrors, ...]:
 @lru_cache(maxsize=256)
 def step_interval(asked: Asked, without: frozenset[str] = frozenset()) -> StepInterval:
     """The 80 % interval of a step, from errors without these sets, families, GPUs and stacks."""
-    if asked.measured:
-        within = _pairs(lambda row: row.set, without)
-        return StepInterval(1 / within, within)
     rows = [row for row in published_step_errors() if not row.of(without)]
     strange = not any(row.stack == asked.stack for row in rows if row.lacks != BY_STACK)
+    lacks = [BY_GPU] * asked.lent + [BY_STACK] * strange
     sides = [_ends(asked, rows, BY_GPU if asked.lent else KNOWN)]
     sides += [_ends(asked, rows, BY_STACK)] if strange else []
     low, high = (math.hypot(*each) for each in zip(*sides, strict=True))
+    if asked.measured:
+        same = asked.measured == SAME
+        within = math.hypot(*(math.log(_within(same, of, without)) for of in lacks or [KNOWN]))
+        if lacks:  # what was not known before is known no worse now
+            within = min(within, (low + high) / 2)
+        return StepInterval(math.exp(-within), math.exp(within))
     said = {
         f"constants of {asked.gpu} are another GPU's": asked.lent,
         f"no step of {asked.stack} was published": strange,
     }
     return StepInterval(math.exp(-low), math.exp(high), " and ".join(k for k in said if said[k]))
+
+
+def _within(same: bool, lacks: str, without: frozenset[str]) -> float:
+    """The factor within which 80 % of pairs of a site differ, of the same model or of any."""
+    return _pairs(lambda row: (row.set, row.family if same else ""), without, lacks)
 
 
 def _ends(asked: Asked, rows: Collection[StepErrors], lacks: str) -> tuple[float, float]:
@@ -153,13 +176,17 @@ def apart(without: frozenset[str] = frozenset()) -> float:
     return _pairs(id, without)
 
 
-def _pairs(alike: Callable[[StepErrors], object], without: frozenset[str]) -> float:
-    """The factor within which 80 % of pairs of errors that are alike differ; those of each kind
-    count once.
+def _pairs(
+    alike: Callable[[StepErrors], object], without: frozenset[str], lacks: str = KNOWN
+) -> float:
+    """The factor within which 80 % of pairs of errors that are alike differ, where that was not
+    known; those of each kind count once. Infinite without pairs.
     """
-    rows = (r for r in published_step_errors() if r.lacks == KNOWN and not r.of(without))
+    rows = (r for r in published_step_errors() if r.lacks == lacks and not r.of(without))
     groups = grouped((alike(row), error) for row in rows for error in row.errors)
     found = [[abs(a - b) for a, b in combinations(each, 2)] for each in groups.values() if each[1:]]
+    if not found:
+        return math.inf
     values = np.array([pair for pairs in found for pair in pairs])
     weights = np.array([1 / len(pairs) for pairs in found for _ in pairs])
     part = 1 - (1 - SURE) * (1 - 1 / len(found))  # few kinds say less of the next one

@@ -74,7 +74,7 @@ def covered(points: Sequence[StepPoint]) -> float:
     inside = 0
     for point in points:
         step, gpu = point.of, gpu_for(point.of)
-        asked = ask(gpu, step.source.stack, step.bits, experts=step.ep > 1)
+        asked = ask(gpu, step.source.stack, step.bits)._replace(experts=step.ep > 1)
         ends = step_interval(asked, frozenset({step.family}))
         inside += ends.low <= point.published / point.predicted <= ends.high
     return inside / len(points)

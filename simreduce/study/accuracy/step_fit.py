@@ -24,7 +24,7 @@ from simreduce.study.tune.meshes import seconds_of, spent_of
 from simreduce.training.gpus import Gpu, gpu_among
 from simreduce.training.mesh import MeshJob
 from simreduce.training.mesh.passes import COMPUTE, HOST
-from simreduce.training.step_errors import ask, step_interval
+from simreduce.training.step_errors import ask, measured_on, step_interval
 from simreduce.training.step_logs import MeasuredSteps
 
 _PRODUCTS = ("products", "products8", "products32")
@@ -79,19 +79,18 @@ def fit_step(steps: MeasuredSteps, question: Meshes, kept: str) -> FittedStep:
         raise InputError(f"{steps.name}: a step has {theirs}, and that of {question.name} {own}")
     seconds = steps.step(tokens, setup.layout.n)
     names, factor = _find(question, job, seconds)
-    fitted = _scaled(job.gpu, names, factor)
-    gpu = replace(fitted, measured=job.kernels, title=kept)
+    measured = measured_on(job.kernels, job.shape)
+    gpu = replace(_scaled(job.gpu, names, factor), measured=measured, title=kept)
     meshes = []
     for each in found.jobs:
         after = replace(each, gpu=gpu)
-        experts = bool(each.shape.experts)
-        sure = step_interval(ask(gpu, each.kernels, each.bits, experts=experts))
+        sure = step_interval(ask(gpu, each.kernels, each.bits, each.shape))
         took = seconds_of(each, setup), seconds_of(after, setup)
         meshes.append(FittedMesh(each, *took, sure.low, sure.high))
     constants = {name: (getattr(job.gpu, name), getattr(gpu, name)) for name in names}
     title = f"{job.gpu.title}: {', '.join(constants)} fitted to {seconds:.4g} s of {job.mesh.name}"
     base = gpu_among([setup.topology.nodes[name] for name in setup.layout.ranks])
-    text = toml_text({"title": title, "measured": job.kernels, **_different(gpu, base)})
+    text = toml_text({"title": title, "measured": gpu.measured, **_different(gpu, base)})
     return FittedStep(steps, seconds, gpu, constants, meshes, text, kept)
 
 

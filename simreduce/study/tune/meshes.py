@@ -437,5 +437,5 @@ def _simulate(
     fit = MemoryFit(step.memory.needed, memory, step.memory.activations)
     flops = _flops(job.shape, job.sequence) * step.samples
     used = utilization(job.gpu, flops, step.seconds, step.devices, job.bits)
-    sure = step_interval(ask(job.gpu, job.kernels, job.bits, experts=bool(job.shape.experts)))
+    sure = step_interval(ask(job.gpu, job.kernels, job.bits, job.shape))
     return StepCandidate(step, fit=fit, mfu=used, job=job, calls=costs.calls, sure=sure)
