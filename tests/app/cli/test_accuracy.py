@@ -256,7 +256,7 @@ def test_one_measured_step_narrows_the_next(simreduce, write, tmp_path, monkeypa
 
     assert done.status == 0
     assert "products = " in done.out
-    assert "of another mesh takes 0.86 to 1.16 times" in done.out
+    assert "of another mesh takes 0.89 to 1.13 times" in done.out
     assert 2.5e6 == pytest.approx(
         next(r for r in rows if r["mesh"] == "tp=2,dp=4")["time_us"], 1e-3
     )
