@@ -479,6 +479,8 @@ class Oracle:
                         each = Fraction(0.4) if simple else Fraction(0)
                     if role & 8 and simple:  # a user's, in messages of 64 KiB
                         each = Fraction(max(-(-(int(plan.nbytes[op]) // blocks) // 2**16), 1))
+                    if not (role & 10 or simple):  # a ring's
+                        each = self._beyond_eight(plan, op, call)
                     software = self._software(source.name, target.name)
                     message = Fraction(self.calibration.nccl.message)
                     held = message * Fraction(0.35 if int(executor) == 3 else 1)  # by LL128
@@ -703,6 +705,39 @@ class Oracle:
                 latency += Fraction(each.latency) * Fraction(share) if not each.holds_lane else 0
         return latency, weights, cap
 
+    def _connection(
+        self, plan: Plan, op: int, call: Call
+    ) -> tuple[list[tuple[int, int]], dict[int, list[int]]]:
+        """The launch and the bytes of every op like this one on its connection, and the bytes of
+        all that a launch sends there.
+        """
+        blocks = call.channel % 4096 // 64 + 1
+        connection = call.source.name, call.target.name, call.channel % 64
+        alike, launch, sent = [], 0, dict[int, list[int]]()
+        for other in range(len(plan)):
+            executor = Executor(plan.executor[other])
+            launch += plan.kind[other] == Kind.INPUT and executor != Executor.TF
+            if plan.kind[other] == Kind.COPY and Executor.TF < executor < Executor.KERNEL:
+                source = plan.devices[plan.device[plan.operands_of(other)[0]]]
+                there = plan.devices[plan.device[other]]
+                channel, nbytes = (
+                    int(plan.stream[other]) // len(plan.devices),
+                    int(plan.nbytes[other]),
+                )
+                if connection == (source, there, channel % 64) and plan.stream[other] >= 0:
+                    sent.setdefault(launch, []).append(nbytes)
+                    size = executor == Executor.NCCL and nbytes // blocks
+                    alike.append((executor, channel, size, launch, nbytes))
+        size = call.executor == Executor.NCCL and int(plan.nbytes[op]) // blocks
+        mine = [each[3:] for each in alike if each[:3] == (call.executor, call.channel, size)]
+        return mine, sent
+
+    def _beyond_eight(self, plan: Plan, op: int, call: Call) -> Fraction:
+        """The part of a ring's messages by LL or LL128 that come after the first eight."""
+        mine, sent = self._connection(plan, op, call)
+        free = [min(Fraction(8, len(sent[launch])), Fraction(1)) for launch, _ in mine]
+        return 1 - sum(free, Fraction(0)) / len(free)
+
     def _window(
         self, plan: Plan, op: int, call: Call, latency: Fraction, cap: Fraction
     ) -> Fraction:
@@ -716,26 +751,9 @@ class Oracle:
             window = min(window, Fraction(8 * step))
         software = self._software(call.source.name, call.target.name)
         window = min(window, Fraction(min(software.window, 2.0**60)))
-        connection = call.source.name, call.target.name, call.channel % 64
-        alike, launch, sent = [], 0, dict[int, Fraction]()  # by launched collective
-        for other in range(len(plan)):
-            executor = Executor(plan.executor[other])
-            launch += plan.kind[other] == Kind.INPUT and executor != Executor.TF
-            if plan.kind[other] == Kind.COPY and Executor.TF < executor < Executor.KERNEL:
-                source = plan.devices[plan.device[plan.operands_of(other)[0]]]
-                there = plan.devices[plan.device[other]]
-                channel, nbytes = (
-                    int(plan.stream[other]) // len(plan.devices),
-                    int(plan.nbytes[other]),
-                )
-                if connection == (source, there, channel % 64) and plan.stream[other] >= 0:
-                    sent[launch] = sent.get(launch, Fraction(0)) + nbytes
-                    size = executor == Executor.NCCL and nbytes // blocks
-                    alike.append((executor, channel, size, launch, nbytes))
-        size = call.executor == Executor.NCCL and int(plan.nbytes[op]) // blocks
-        mine = [each[3:] for each in alike if each[:3] == (call.executor, call.channel, size)]
+        mine, sent = self._connection(plan, op, call)
         weight = sum(nbytes for _, nbytes in mine)
-        total = sum((sent[launch] * nbytes for launch, nbytes in mine), Fraction(0))
+        total = sum((Fraction(sum(sent[launch])) * nbytes for launch, nbytes in mine), Fraction(0))
         total /= max(weight, 1) * blocks
         if total <= window:
             return cap

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from simreduce.engine import lowering
+from simreduce.engine.runtime import Software
 from simreduce.engine.setup import Setup
 from simreduce.planners.nccl import Settings
+from simreduce.planners.strategy import parse_strategy
 from simreduce.testing import cable, machine, node
 from simreduce.topology import load_topology
 from simreduce.workload import Gradient, Workload
@@ -107,3 +111,28 @@ def test_a_socket_of_linux_keeps_half_of_its_buffer_on_the_way():
     least = (512 - 3) / 3 * trip(setup, 2000, "simple")
 
     assert least < seconds(setup, 512 * MIB) < 1.1 * least
+
+
+@pytest.mark.parametrize(("machines", "beyond"), [(4, 0), (9, 0), (10, 1), (17, 8)])
+@pytest.mark.parametrize("protocol", ["ll", "ll128"])
+def test_the_first_eight_messages_of_a_ring_find_the_thread_idle(protocol, machines, beyond):
+    """An all-gather's n - 1 messages over Slingshot; each beyond the eighth waits 8 us for those
+    before it.
+    """
+    hosts = [node(f"gpu{i}", machine=str(i)) for i in range(machines)]
+    cables = [
+        cable(f"gpu{i}", "switch0", 25e9, 1e-6, holds=False, link_class="slingshot11")
+        for i in range(machines)
+    ]
+    topology = machine(*hosts, *cables)
+    how = parse_strategy(f"nccl:ring+{protocol}+channels=1", "all_gather")
+    found = []
+    for message in (8e-6, 0.0):
+        software = {"slingshot": Software(message, 0.7e9)}
+        setup = Setup(topology, "nccl")
+        nccl = replace(setup.constants.nccl, software=software)
+        setup = setup.but(calibration=replace(setup.calibration, nccl=nccl))
+        workload = Workload("one", (Gradient("tensor", 16 * machines),))
+        found.append(setup.simulate(setup.compile(how, workload)).seconds)
+
+    assert found[0] - found[1] == pytest.approx(8e-6 * beyond, abs=1e-12)

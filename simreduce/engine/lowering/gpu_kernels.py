@@ -269,7 +269,9 @@ def limit_by_windows(
     calls: Calls, amount: Floats, call: AnyInts, signatures: Signatures, sends: Sends,
     constants: NcclConstants,
 ) -> Calls:  # fmt: skip
-    """The calls with the windows of NCCL's connections over a network.
+    """The calls with the windows of NCCL's connections over a network, and the first messages of
+    rings by LL and LL128 without what its software costs: the 8 steps of a buffer are posted before
+    anything is sent. The others bear it evenly.
 
     A channel has W bytes on their way to a peer at most, so it moves W a round trip R. The first W
     bytes wait for nothing, so the T bytes that a collective sends over a connection take
@@ -294,10 +296,14 @@ def limit_by_windows(
     _, place = np.unique(
         np.stack([pipe[call[far]], np.cumsum(launch[call])[far]]), axis=1, return_inverse=True
     )
-    along = np.bincount(place.ravel(), amount[far])[place.ravel()]
+    place = place.ravel()
+    along = np.bincount(place, amount[far])[place]
     moved = np.maximum(np.bincount(call[far], amount[far], len(pipe)), 1.0)
     sent = np.bincount(call[far], amount[far] * along, len(pipe)) / moved
-    cap = calls.cap.copy()
+    first = np.minimum(_STEPS / np.bincount(place), 1.0)[place]
+    count = np.maximum(np.bincount(call[far], minlength=len(pipe)), 1)
+    posted = np.bincount(call[far], first, len(pipe)) / count
+    cap, overhead = calls.cap.copy(), calls.overhead.copy()
     for at in np.flatnonzero(mine).tolist():
         each, name = int(sends.calls[at]), _PROTOCOL[signatures.executor[sends.calls[at]]]
         channel, nbytes = int(signatures.channel[each]), int(signatures.slice[each])
@@ -306,13 +312,16 @@ def limit_by_windows(
             window = min(window, _STEPS * 2 * _MESSAGE)
         elif name == "simple" and channel & JOINED:
             window = min(window, _STEPS * max(nbytes, 1))
-        window = min(window, _software(str(sends.network[at]), constants).window)
+        software = _software(str(sends.network[at]), constants)
+        if name != "simple" and not channel & (PEER | JOINED | FOLLOWING):
+            overhead[each] -= software.message * blocks * posted[each]
+        window = min(window, software.window)
         trip = sends.wires[at] + calls.latency[each]
         total = sent[each] / blocks
         waits = max(total - window, 0.0) * trip / window
         if waits > 0.0 and math.isfinite(rate := cap[each] / blocks):
             cap[each] = min(cap[each], blocks * total / (waits + window / rate))
-    return replace(calls, cap=cap)
+    return replace(calls, cap=cap, overhead=overhead)
 
 
 def _software(network: str, constants: NcclConstants) -> Software:
