@@ -130,10 +130,10 @@ _SOFTWARE = {
 """By what the names of links begin with. Libfabric copies what fits into its buffers, and agrees
 with the receiver on the rest. A ring's messages take 8 to 10 us each: all-gathers over 256 and 540
 Polaris, all-reduces over 2 and 4 Alps and 8 Polaris; the seven of an all-gather over 2 Polaris cost
-nothing that shows (22 us in all). A tree's 4 KiB by LL take 5 to 8 us longer
-than 2 KiB there and over EFA that writes to remote memory (p5), and those above more in proportion;
-not over EFA that sends and receives (p3dn). Half of the largest buffer in which Linux receives
-(tcp_rmem, 6 MiB) is data (Documentation/networking/ip-sysctl.rst).
+nothing that shows (22 us in all). A tree's 4 KiB by LL take 5 to 8 us longer than 2 KiB there and
+over EFA that writes to remote memory (p5), and those above more in proportion; not over EFA that
+sends and receives (p3dn). Half of the largest buffer in which Linux receives (tcp_rmem, 6 MiB) is
+data (Documentation/networking/ip-sysctl.rst).
 """
 
 

@@ -31,6 +31,7 @@ from simreduce.engine.lowering.gpu_kernels import (
     add_costs,
     add_kernel_costs,
     limit_by_windows,
+    spare_first_messages,
     with_first_passes,
 )
 from simreduce.engine.lowering.issuing import find_messages, find_parts, issue_seconds
@@ -288,6 +289,7 @@ class Unpriced:
         calls = add_costs(found.calls, self.signatures, self.sends, constants)
         known = self.signatures, self.sends, constants
         calls = limit_by_windows(calls, found.amount, found.call, *known)
+        calls = spare_first_messages(calls, found.call, *known)
         calls = add_kernel_costs(calls, self.signatures, self.sends, constants.kernels)
         amount = with_first_passes(found.amount, found.call, self.signatures, self.sends, constants)
         return replace(found, calls=calls, amount=amount)

@@ -269,9 +269,7 @@ def limit_by_windows(
     calls: Calls, amount: Floats, call: AnyInts, signatures: Signatures, sends: Sends,
     constants: NcclConstants,
 ) -> Calls:  # fmt: skip
-    """The calls with the windows of NCCL's connections over a network, and the first messages of
-    rings by LL and LL128 without what its software costs: the 8 steps of a buffer are posted before
-    anything is sent. The others bear it evenly.
+    """The calls with the windows of NCCL's connections over a network.
 
     A channel has W bytes on their way to a peer at most, so it moves W a round trip R. The first W
     bytes wait for nothing, so the T bytes that a collective sends over a connection take
@@ -284,26 +282,14 @@ def limit_by_windows(
     5067397). A tree and a user's send fill a step with no more than a chunk. R is twice the wires,
     and the latency of a step once: what its software takes on the way there.
     """
-    mine = (sends.kind == NET) & (signatures.channel[sends.calls] >= 0)
-    mine &= signatures.executor[sends.calls] < Executor.KERNEL
-    mine &= signatures.executor[sends.calls] > Executor.TF
+    mine = _over_networks(signatures, sends)
     if not mine.any():
         return calls
-    pipe = np.full(len(calls.cap), -1)
-    pipe[sends.calls[mine]] = calls.lanes[calls.lane_start[sends.calls[mine] + 1] - 1]
-    launch = (signatures.kind == Kind.INPUT) & (signatures.executor > Executor.TF)
-    far = np.flatnonzero(pipe[call] >= 0)
-    _, place = np.unique(
-        np.stack([pipe[call[far]], np.cumsum(launch[call])[far]]), axis=1, return_inverse=True
-    )
-    place = place.ravel()
+    far, place = _connections(calls, call, signatures, sends.calls[mine])
     along = np.bincount(place, amount[far])[place]
-    moved = np.maximum(np.bincount(call[far], amount[far], len(pipe)), 1.0)
-    sent = np.bincount(call[far], amount[far] * along, len(pipe)) / moved
-    first = np.minimum(_STEPS / np.bincount(place), 1.0)[place]
-    count = np.maximum(np.bincount(call[far], minlength=len(pipe)), 1)
-    posted = np.bincount(call[far], first, len(pipe)) / count
-    cap, overhead = calls.cap.copy(), calls.overhead.copy()
+    moved = np.maximum(np.bincount(call[far], amount[far], len(calls.cap)), 1.0)
+    sent = np.bincount(call[far], amount[far] * along, len(calls.cap)) / moved
+    cap = calls.cap.copy()
     for at in np.flatnonzero(mine).tolist():
         each, name = int(sends.calls[at]), _PROTOCOL[signatures.executor[sends.calls[at]]]
         channel, nbytes = int(signatures.channel[each]), int(signatures.slice[each])
@@ -312,16 +298,60 @@ def limit_by_windows(
             window = min(window, _STEPS * 2 * _MESSAGE)
         elif name == "simple" and channel & JOINED:
             window = min(window, _STEPS * max(nbytes, 1))
-        software = _software(str(sends.network[at]), constants)
-        if name != "simple" and not channel & (PEER | JOINED | FOLLOWING):
-            overhead[each] -= software.message * blocks * posted[each]
-        window = min(window, software.window)
+        window = min(window, _software(str(sends.network[at]), constants).window)
         trip = sends.wires[at] + calls.latency[each]
         total = sent[each] / blocks
         waits = max(total - window, 0.0) * trip / window
         if waits > 0.0 and math.isfinite(rate := cap[each] / blocks):
             cap[each] = min(cap[each], blocks * total / (waits + window / rate))
-    return replace(calls, cap=cap, overhead=overhead)
+    return replace(calls, cap=cap)
+
+
+def spare_first_messages(
+    calls: Calls, call: AnyInts, signatures: Signatures, sends: Sends, constants: NcclConstants
+) -> Calls:
+    """The calls without what a network's software costs the first messages of rings by LL and
+    LL128: the 8 steps of a buffer are posted before anything is sent. The others bear it evenly.
+    """
+    mine = _over_networks(signatures, sends)
+    mine &= np.array([_software(str(name), constants).message > 0 for name in sends.network], bool)
+    if not mine.any():
+        return calls
+    far, place = _connections(calls, call, signatures, sends.calls[mine])
+    first = np.minimum(_STEPS / np.bincount(place), 1.0)[place]
+    count = np.maximum(np.bincount(call[far], minlength=len(calls.cap)), 1)
+    posted = np.bincount(call[far], first, len(calls.cap)) / count
+    overhead = calls.overhead.copy()
+    for at in np.flatnonzero(mine).tolist():
+        each, channel = int(sends.calls[at]), int(signatures.channel[sends.calls[at]])
+        name = _PROTOCOL[signatures.executor[each]]
+        if name != "simple" and not channel & (PEER | JOINED | FOLLOWING):
+            message = _software(str(sends.network[at]), constants).message
+            overhead[each] -= message * count_blocks(channel) * posted[each]
+    return replace(calls, overhead=overhead)
+
+
+def _over_networks(signatures: Signatures, sends: Sends) -> Bools:
+    """Which sends are of a channel of NCCL's over a network."""
+    executor = signatures.executor[sends.calls]
+    found: Bools = (sends.kind == NET) & (signatures.channel[sends.calls] >= 0)
+    return found & (executor > Executor.TF) & (executor < Executor.KERNEL)
+
+
+def _connections(
+    calls: Calls, call: AnyInts, signatures: Signatures, sending: AnyInts
+) -> tuple[Ints, Ints]:
+    """The ops of `sending` calls, and the number of each one's connection; a collective has its
+    own.
+    """
+    pipe = np.full(len(calls.cap), -1)
+    pipe[sending] = calls.lanes[calls.lane_start[sending + 1] - 1]
+    launch = (signatures.kind == Kind.INPUT) & (signatures.executor > Executor.TF)
+    far = np.flatnonzero(pipe[call] >= 0)
+    _, place = np.unique(
+        np.stack([pipe[call[far]], np.cumsum(launch[call])[far]]), axis=1, return_inverse=True
+    )
+    return far, place.ravel()
 
 
 def _software(network: str, constants: NcclConstants) -> Software:
