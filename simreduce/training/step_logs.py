@@ -5,7 +5,7 @@ Each line of a log names its step's time in its own way:
     Megatron-LM      elapsed time per iteration (ms): 4213.7
     NeMo             train_step_timing in s: 4.21
     torchtitan       tps: 5,762                    tokens a second and GPU
-    Lightning, tqdm  [00:42<06:18, 4.21s/it]       as Hugging Face's Trainer draws it
+    Lightning, tqdm  10/100 [00:42<06:18, 4.21s/it]   as Hugging Face's Trainer draws it
     Trainer          'train_steps_per_second': 0.237
 
 The first third of the lines, at most ten, warm up. The time of a step is the median of the others.
@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from simreduce.errors import InputError
+from simreduce.errors import InputError, quote
 from simreduce.files.formats import POSITIVE, Field, Format
 from simreduce.files.formats.syntax import Faults, read_csv
 
@@ -52,11 +52,18 @@ _LINES: Mapping[str, tuple[str, Callable[[float], float]]] = {
     "NeMo": (rf"train_step_timing in s[:=] *{_NUMBER}", float),
     "torchtitan": (rf"\btps: *{_NUMBER}", float),
     "Hugging Face's Trainer": (rf"'train_steps_per_second': *'?{_NUMBER}", lambda rate: 1 / rate),
-    "Lightning or tqdm": (rf"{_NUMBER}s/it\b", float),
-    "Lightning or tqdm, its rate": (rf"{_NUMBER}it/s\b", lambda rate: 1 / rate),
 }
 """By program: what a line has, and what the number makes of a step; torchtitan's is a rate."""
 _RATES = ("torchtitan",)
+_TQDM = "Lightning or tqdm"
+_BAR = re.compile(
+    rf"(?P<what>[^|\r\n\[]*?):? *\d+%\|[^|]*\| *(?P<done>\d+)/(?P<of>\d+) *"
+    rf"\[(?P<elapsed>[\d:]+)<[^,\]]*, *(?P<rate>{_NUMBER})(?P<unit>s/it|it/s)\b"
+)
+"""What tqdm draws: `Loading: 50%|##  | 2/4 [00:10<00:10, 2.61s/it]`; a rate above 1 is `it/s`."""
+_RATE = re.compile(rf"(?P<rate>{_NUMBER})(?P<unit>s/it|it/s)\b")
+"""What other bars of progress, such as Lightning's by rich, show of it."""
+_TRAINS = re.compile(r"epoch|train|step|iter", re.IGNORECASE)
 _SEQUENCES = re.compile(r"global[ _]batch[ _]size[:=] *(\d+)")
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -85,8 +92,41 @@ def read_steps(text: str, name: str) -> MeasuredSteps:
                 name, program, () if rates else found, found if rates else (),
                 sequences=int(sequences[-1]) if sequences else 0,
             )  # fmt: skip
-    known = ", ".join(list(_LINES)[:-1])
-    raise InputError(f"{name}: no line has the time of a step: {known}, or a CSV of seconds,tokens")
+    bars, others = _read_bars(plain)
+    if bars:
+        return MeasuredSteps(name, _TQDM, bars)
+    drawn = f"; its bars are of {', '.join(map(quote, others))}" if others else ""
+    known = ", ".join((*_LINES, _TQDM))
+    raise InputError(
+        f"{name}: no line has the time of a step: {known}, or a CSV of seconds,tokens{drawn}"
+    )
+
+
+def _read_bars(text: str) -> tuple[tuple[float, ...], tuple[str, ...]]:
+    """Seconds a step of the bar of training, and what the bars are of that are none.
+
+    Shards that are loaded, data that are mapped and evaluations have bars, too. That of training
+    has no name, or says that it trains or of what epoch it is; of several it is the longest.
+    """
+    bars: dict[tuple[str, str], tuple[float, list[float]]] = {}
+    for bar in _BAR.finditer(text):
+        what = re.sub(r"\d+", "N", bar["what"].strip())
+        elapsed = sum(int(each) * 60**i for i, each in enumerate(bar["elapsed"].split(":")[::-1]))
+        _, steps = bars.get((what, bar["of"]), (0.0, []))
+        bars[what, bar["of"]] = elapsed, [*steps, *_seconds_of(bar)]
+    of_training = [bar for (what, _), bar in bars.items() if not what or _TRAINS.search(what)]
+    if of_training:
+        return tuple(max(of_training, key=lambda bar: bar[0])[1]), ()
+    if bars:
+        return (), tuple(dict.fromkeys(what for what, _ in bars))
+    return tuple(step for rate in _RATE.finditer(text) for step in _seconds_of(rate)), ()
+
+
+def _seconds_of(rate: re.Match[str]) -> tuple[float, ...]:
+    number = float(rate["rate"].replace(",", ""))
+    if not 0 < number < 1e9:
+        return ()
+    return (number if rate["unit"] == "s/it" else 1 / number,)
 
 
 def _read_csv(text: str, name: str) -> MeasuredSteps:

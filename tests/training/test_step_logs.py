@@ -51,7 +51,8 @@ def test_torchtitans_rate_is_of_a_gpu():
          "Hugging Face's Trainer", 1 / 0.237),
         (" 10%|#         | 10/100 [00:42<06:18,  4.21s/it]", "Lightning or tqdm", 4.21),
         ("Epoch 0:  10%|#  | 10/100 [00:05<00:45,  2.00it/s, v_num=1]",
-         "Lightning or tqdm, its rate", 0.5),
+         "Lightning or tqdm", 0.5),
+        ("Epoch 0/9 ---- 12/100 0:00:42 - 0:06:18 2.00it/s v_num: 0", "Lightning or tqdm", 0.5),
     ],
 )  # fmt: skip
 def test_other_programs_are_read(line, program, seconds):
@@ -82,3 +83,32 @@ def test_a_time_that_is_no_number_of_seconds_is_left_out():
 def test_what_is_no_log_says_what_is(text, words):
     with pytest.raises(InputError, match=words):
         read_steps(text, "e.log")
+
+
+LOADS = "Loading checkpoint shards:  50%|##  | {0}/4 [00:0{0}<00:05,  2.61s/it]\r"
+
+
+def test_bars_of_what_is_no_training_are_left_out():
+    """Transformers draws a bar for the shards that it loads, and one of evaluation, as training's
+    without a name; what takes longest trains.
+    """
+    text = "".join(LOADS.format(i) for i in range(1, 5)) + "\n"
+    text += "Map: 100%|####| 900/900 [09:00<00:00, 1.60s/it]\n"
+    text += "  1%|    | 1/90 [00:09<09:00,  9.00s/it]\r  2%|    | 2/90 [00:13<06:00,  4.20s/it]\r"
+    text += "100%|####| 8/8 [00:04<00:00,  2.00it/s]\r"
+    text += "  3%|    | 3/90 [00:22<06:00,  4.30s/it]\r  4%|    | 4/90 [00:26<05:50,  4.10s/it]\r"
+
+    assert read_steps(text, "f.log").seconds == pytest.approx((9.0, 4.2, 4.3, 4.1))
+
+
+def test_a_rate_that_crosses_one_a_second_is_one_bar():
+    text = (
+        "Epoch 0: 10%|# | 1/9 [00:01<00:09, 1.25s/it]\nEpoch 1: 20%|# | 2/9 [00:02<0:07, 1.25it/s]"
+    )
+
+    assert read_steps(text, "f.log").seconds == pytest.approx((1.25, 0.8))
+
+
+def test_a_log_of_other_bars_alone_says_what_they_are():
+    with pytest.raises(InputError, match='its bars are of .Loading checkpoint shards.$'):
+        read_steps(LOADS.format(1), "g.log")
