@@ -573,6 +573,7 @@ _ROW = Record(
         "fit.needed",
     ),
     Key("fits", or_null(FLAG), "Whether it fits a GPU; null if that is not known.", "fit.fits"),
+    Key("fits_chance", or_null(RATIO), "The chance that it does.", "fit.chance"),
     Key(
         "slower", RATIO, "How much slower than the best.", written=False,
         column=Column("slower", show=percent(1)),

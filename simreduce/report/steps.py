@@ -134,6 +134,10 @@ FITS = Key(
     "fits", or_null(FLAG), "Whether it fits; null if that is not known.",
     lambda row: row.fit.fits if row.fit else ABSENT, optional=True,
 )  # fmt: skip
+_CHANCE = Key(
+    "fits_chance", or_null(RATIO), "The chance that it does, by published memory.",
+    lambda row: row.fit.chance if row.fit else ABSENT, optional=True,
+)  # fmt: skip
 _LIMIT = Key(
     "limit", TEXT, "What a rank does or waits for the longest.", "step.limit",
 )  # fmt: skip
@@ -235,7 +239,7 @@ _FIGURES = (
         "The memory of the smallest GPU; null if it is not known.",
         lambda c: (c.fit.available or None) if c.fit else ABSENT, optional=True,
     ),
-    FITS,
+    FITS, _CHANCE,
     _LIMIT,
     _SPENT,
     *_INTERVAL,
@@ -477,7 +481,7 @@ MESH_CANDIDATE = Record(
         get_in=_as_good, optional=True, column=Column("as good", left=True, keep="known")),
     Key("peak_bytes", BYTES, "What the fullest rank holds.", "step.memory.peak",
         column=Column("memory", "(GB)")),
-    replace(FITS, optional=False),
+    replace(FITS, optional=False), replace(_CHANCE, optional=False),
     replace(_LIMIT, column=Column("limited by", left=True, spare=1, cell=_limits)),
     Key("programs", list_of(TEXT), "Those that can run it, as `tune --target` takes them.",
         lambda row: programs_for(row.job)),

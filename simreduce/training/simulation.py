@@ -30,7 +30,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from math import inf
+from math import inf, log
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import simpy
@@ -73,6 +74,8 @@ from simreduce.training.passes import (
 from simreduce.training.path import LAUNCH, run_path
 from simreduce.training.sharded import DDP, Sharding, wrap
 from simreduce.training.step import (
+    LEFT,
+    SPREAD,
     UNCOUNTED,
     Activations,
     Ledger,
@@ -323,6 +326,10 @@ class Steps:
         self.begin(None if self.job.barrier else ledger)
 
 
+_SURE = 0.02
+"""The chance of the other, below which a step is said to fit, or not, without one."""
+
+
 class MemoryFit(NamedTuple):
     """Bytes that a GPU needs and has; 0 where nobody says how many it has.
 
@@ -339,11 +346,26 @@ class MemoryFit(NamedTuple):
         return self.needed <= self.available if self.available else None
 
     @property
+    def chance(self) -> float | None:
+        """The chance that they fit, by what published memory differs from predictions; None where
+        nobody says how much there is.
+        """
+        if not self.available:
+            return None
+        margin = log(self.available / max(self.needed * (1.0 - LEFT), 1.0))
+        return NormalDist(0.0, SPREAD).cdf(margin)
+
+    @property
     def words(self) -> str:
-        """Both as text: `needs 128 GB, and a GPU has 80 GB`."""
+        """Both as text: `needs 128 GB, and a GPU has 80 GB, 60 % too much`."""
         has = units.format_size(self.available) if self.available else "nobody says how much"
+        short = ""
+        if self.chance is not None and self.fits is False:
+            short = f", {self.needed / self.available - 1.0:.0%} too much"
+        if self.chance is not None and _SURE < self.chance < 1.0 - _SURE:
+            short += f" (it fits with a chance of {self.chance:.0%})"
         which = f"; {self.activations.words}" if self.activations else ""
-        return f"needs {units.format_size(self.needed)}, and a GPU has {has}{which}"
+        return f"needs {units.format_size(self.needed)}, and a GPU has {has}{short}{which}"
 
 
 def fit_of(memory: Memory, topology: Topology, names: Iterable[str]) -> MemoryFit:

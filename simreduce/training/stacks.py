@@ -27,6 +27,11 @@ class Stack:
     parameter, forward and backward. `selective` recomputation is that policy. Without `balanced`,
     context parallel ranks have consecutive tokens. `asynchronous` tensor parallel sums hide in
     forward passes alone.
+
+    Of each logit it holds `logit` bytes where the loss begins its backward pass. A gated part keeps
+    `gated` bytes for each element of its inner width, and inputs of products in 8 bits have
+    `input8` bytes an element. Where it `keeps_gathered`, inputs that tensor parallel ranks
+    gathered are not gathered again.
     """
 
     title: str
@@ -36,6 +41,10 @@ class Stack:
     selective: str = SELECTIVE
     balanced: bool = True
     asynchronous: bool = False
+    logit: float = 4.0
+    gated: float = 6.0
+    input8: float = 1.0
+    keeps_gathered: bool = False
 
     def policy(self, word: str) -> str:
         """The policy of recomputation that a stack calls so."""
@@ -62,6 +71,10 @@ class Stack:
 # Long sequences of 2 to 8 context parallel ranks, and Llama 3 70B with and without AsyncTP (5 % in
 # step time), in `steps.csv`, are by ranks of consecutive tokens and sums that hide in forward
 # passes; eager kernels move what makes the one published pair of eager and compiled steps differ.
+# Logits are there in 16 bits and in 32, and so are their gradients: published steps of Llama 3 8B
+# took 66.4 to 90.7 GB, and without the gradients 16 to 37 GB of that would be unaccounted for.
+# torchao's products in 8 bits keep their inputs in 16; Transformer Engine's in 8
+# (`pytorch/module/linear.py`), and Megatron-LM's fused SwiGLU keeps its two inputs alone.
 _TITAN = Stack(
     "torchtitan, compiled",
     0.35,
@@ -69,6 +82,10 @@ _TITAN = Stack(
     selective=OP,
     balanced=False,
     asynchronous=True,
+    logit=12.0,
+    gated=8.0,
+    input8=2.0,
+    keeps_gathered=True,
 )
 STACKS: Mapping[str, Stack] = {
     MEGATRON: Stack("Megatron-LM"),

@@ -110,5 +110,5 @@ def test_a_rate_that_crosses_one_a_second_is_one_bar():
 
 
 def test_a_log_of_other_bars_alone_says_what_they_are():
-    with pytest.raises(InputError, match='its bars are of .Loading checkpoint shards.$'):
+    with pytest.raises(InputError, match=r"its bars are of .Loading checkpoint shards.$"):
         read_steps(LOADS.format(1), "g.log")

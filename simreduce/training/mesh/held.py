@@ -6,6 +6,8 @@ among the replicas (ZeRO-1), `fsdp` all of it, of hybrid shards among those of a
 are those of Korthikanti et al. 2022 (https://arxiv.org/abs/2205.05198) of all micro batches in
 flight, and with full recomputation the inputs of blocks, with one block that is computed again.
 
+Stacks keep more or less of logits, gated parts and inputs in 8 bits (`stacks`).
+
 Not counted: buffers of communication beyond the gradients, workspaces, fragments of the allocator.
 """
 
@@ -21,6 +23,7 @@ from simreduce.training.memory import FULL, FUSED, NONE, OP
 from simreduce.training.mesh import DISTRIBUTED, FSDP, MeshJob
 from simreduce.training.mesh.parts import WIDTH
 from simreduce.training.mesh.pipeline import FORWARD, WEIGHTS, Schedule
+from simreduce.training.stacks import STACKS
 from simreduce.training.step import ESTIMATED, Activations, Memory
 from simreduce.workload.decoder import Divided
 
@@ -116,8 +119,29 @@ def block_activations(job: MeshJob, block: int) -> float:
         routed = 2.0 * copies * shape.active * shape.width * job.imbalance
         each = Divided(each.split + routed, each.whole)
     else:
-        each = shape.kept_by_feed_forward(shape.inner)
-    return rows * (_shared(job, shape.kept_by_attention) + _shared(job, each)) + scores
+        inner = shape.inner
+        each = shape.kept_by_feed_forward(inner)
+    parts = _shared(job, shape.kept_by_attention) + _shared(job, each)
+    return rows * (parts - _shared(job, _saved(job, inner)) + 2 * _gathered(job)) + scores
+
+
+def _gathered(job: MeshJob) -> float:
+    """Bytes of each token that an input has more where it is kept as it was gathered."""
+    if not (STACKS[job.kernels].keeps_gathered and job.sequence_parallel):
+        return 0.0
+    return job.shape.width * WIDTH * (1 - 1 / job.mesh.tp)
+
+
+def _saved(job: MeshJob, inner: float) -> Divided[float]:
+    """Bytes that a block of that inner width keeps less for each token, by its stack."""
+    shape, stack = job.shape, STACKS[job.kernels]
+    fused = inner * (8.0 - stack.gated) * shape.gated
+    if job.bits > 8:
+        return Divided(fused, 0.0)
+    # The inputs of queries, of up and of down; that of attention's output is a copy besides.
+    less = WIDTH - stack.input8
+    copied = stack.input8 * shape.queries * (less > 0)
+    return Divided(fused + less * inner - copied, 2 * less * shape.width)
 
 
 def _shared(job: MeshJob, each: Divided[float]) -> float:
@@ -133,7 +157,8 @@ def stage_activations(job: MeshJob, stage: int) -> float:
     if stage == 0 and shape.dropout:
         found += rows * shape.width / ways
     if stage == len(job.split) - 1:
-        found += rows * (4.0 * shape.width / ways + 4.0 * shape.words / t)
+        logits = STACKS[job.kernels].logit * shape.words / t
+        found += rows * (4.0 * shape.width / ways + _gathered(job) + logits)
     return found
 
 

@@ -126,7 +126,9 @@ def test_activations_that_cannot_fit_are_no_option(asked):
     again = asked(text.format("full")).options
 
     assert "" == one.refused
-    assert two.refused.endswith(", and a GPU has 85.02 GB; 96.72 GB of activations (estimated)")
+    assert two.refused.endswith(
+        "a GPU has 85.02 GB, 55% too much; 96.72 GB of activations (estimated)"
+    )
     assert ["", ""] == [option.refused for option in again]
 
 
