@@ -16,6 +16,7 @@ too: who names a place in a user's folder trusts them.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import gzip
@@ -114,12 +115,15 @@ def reason(error: OSError) -> str:
 
 
 def read_text(path: Path, refuse: type[InputError], name: str = "") -> str:
-    """The text of a UTF-8 file, called `name` in faults; raises `refuse` if it cannot be read."""
+    """The text of a file in UTF-8, or in UTF-16 that says so; `name` is its name in faults. Raises
+    `refuse` if it cannot be read.
+    """
     name = name or str(path)
     try:
         content = read_bytes(path)
-        # Editors on Windows begin a file with a byte order mark.
-        return content.decode("utf-8-sig")
+        # Editors on Windows begin a file with a byte order mark, and so does PowerShell's `>`.
+        wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        return content.decode("utf-16" if wide else "utf-8-sig")
     except OSError as error:
         raise refuse(f"{name}: {reason(error)}") from None
     except UnicodeDecodeError as error:

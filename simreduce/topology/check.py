@@ -13,6 +13,7 @@ from typing import Any
 from simreduce.computing import group_by, grouped
 from simreduce.errors import TopologyError
 from simreduce.files import exists, read_text
+from simreduce.files.launchers import without_marks
 from simreduce.topology.elements import (
     DEFAULT_NIC_REACH,
     DEFAULT_REACH,
@@ -86,6 +87,8 @@ def check_file(path: str) -> list[str]:
             return [f"{path}: is empty"]
         if nccl_log.SYSTEM.search(text):
             text = nccl_log.to_xml(text, path)
+        elif not (text.lstrip().startswith("<") or table_reader(text)):
+            text = without_marks(text)
         if text.lstrip().startswith("<"):
             if "<graphs" in text:
                 read_nccl_graphs(text, path)

@@ -50,12 +50,12 @@ from simreduce.engine.calibrate.logs import (
     has_rows,
     read_nccl_logs,
     read_p2p_test,
-    without_marks,
 )
 from simreduce.errors import InputError, TopologyError, near_or_all
 from simreduce.files import STDOUT, exists, read_text
 from simreduce.files.formats.documents import Document
 from simreduce.files.formats.syntax import Faults
+from simreduce.files.launchers import without_marks
 from simreduce.files.tables import Column, Table
 from simreduce.planners.algorithms.ring import sample
 from simreduce.planners.layouts import Layout, layout
@@ -188,9 +188,7 @@ def import_(faults: Faults, file: str, **given: Any) -> None:
     if is_log := nccl_log.SYSTEM.search(text) is not None:
         # Rows of nccl-tests beside it are for `simreduce calibrate`.
         text = nccl_log.to_xml(text, file)
-    read = _reader(text)
-    if read is None and (read := _reader(plain := without_marks(text))):
-        text = plain
+    read, text = _reader_of(text)
     if read is None:
         why = _named(text)
         whole = f"is {why}" if why else f"none of {_READ}; a machine file needs no import"
@@ -234,6 +232,12 @@ def _named(text: str) -> str:
     if any(fits(text) for fits, _ in HOST_READERS):
         return "a list of hosts and the switches above them, for `simreduce topo place --nodes`"
     return next((words for known, words in _NAMED.items() if re.search(known, text)), "")
+
+
+def _reader_of(text: str) -> tuple[Callable[..., str] | None, str]:
+    """What `_reader` finds in a text, or else in one without marks of launchers, and that text."""
+    found = ((_reader(each), each) for each in (text, without_marks(text)))
+    return next((pair for pair in found if pair[0]), (None, text))
 
 
 def _reader(text: str) -> Callable[..., str] | None:
@@ -291,7 +295,7 @@ def _import_graphs(text: str, name: str) -> str:
 
 def _import_p2p(text: str, name: str) -> str:
     program = "nvbandwidth" if NVBANDWIDTH.search(text) else "p2pBandwidthLatencyTest"
-    return json_text(MATRICES.write((program, read_p2p_test(text, name))))
+    return json_text(MATRICES.write((program, read_p2p_test(without_marks(text), name))))
 
 
 def _import_nccl_tests(text: str, name: str) -> str:
@@ -397,8 +401,8 @@ def _faults_of_measurements(file: str) -> list[str] | None:
         return None
     faults = Faults()
     text = faults.attempt("", read_text, Path(file), InputError)
-    read = _reader(text) if text else None
-    if text is None or read not in (_import_p2p, _import_nccl_tests):
+    read, text = _reader_of(text or "")
+    if read not in (_import_p2p, _import_nccl_tests):
         return None
     faults.attempt("", read, text.lstrip("\ufeff"), file)
     return faults.problems

@@ -14,6 +14,7 @@ from typing import Any
 
 from simreduce.errors import CalibrationError, quote
 from simreduce.files.formats.syntax import Faults, read_json
+from simreduce.files.launchers import without_mark
 
 _TITLES = {
     "Unidirectional P2P=Disabled": ("one_way", False),
@@ -221,19 +222,6 @@ def _is_number(text: str) -> bool:
 
 
 _NO_TIMES = ("nan", "-nan", "inf", "-inf", "N/A")
-_STAMP = (
-    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*( std(out|err) [FP]\b)?"
-    r"|([A-Z][a-z]{2} )?[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d [^\s<]+"
-)
-_MARK = (
-    rf"^ *(?P<stamp>{_STAMP})"
-    r"|^ *(\[[^\]]{1,80}\](<std(out|err)>)?:?|[\w.-]{1,64}( *\||:)|<std(out|err)>:?)"
-)
-_PREFIX = re.compile(rf"({_MARK})\s*")
-"""A prefix that mpirun (`[1,0]<stdout>:`), srun (`0:`), pdsh (`node1:`) or Docker (`nccl-1  |`)
-puts before a line, or a time stamp of mpirun, of syslog or of a container's log.
-"""
-_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _RANK = re.compile(r"Rank\s+(\d{1,6})\b.{0,60}?\b[Pp]id\s+(\d{1,10})\s+on\s+(\S{1,80})\s")
 _LAUNCH = re.compile(
     r"^# nThread (\d{1,6}) nGpus (\d{1,6})\b.* warmup iters: \d+ iters: (\d{1,9})\b", re.MULTILINE
@@ -419,33 +407,9 @@ def _read_log(lines: Sequence[str], name: str, note: Callable[[str], None] | Non
     )
 
 
-def without_marks(text: str) -> str:
-    """A text without what a launcher puts before each of its lines, of several processes' that of
-    the first; the text itself where a line has nothing of the kind.
-    """
-    lines = _COLOUR.sub("", text).splitlines()
-    while any(lines):
-        found = [re.match(_MARK, line) for line in lines if line.strip()]
-        marks = [match for match in found if match]
-        if len(marks) < len(found):
-            break
-        first = next((match[0] for match in marks if not match["stamp"]), "")
-        lines = [
-            match.string[match.end() :].removeprefix(" ")
-            for match in marks
-            if match["stamp"] or match[0] == first
-        ]
-    else:
-        return text
-    return "\n".join(lines)
-
-
 def _strip(line: str) -> str:
     """A line without what launchers put before it."""
-    line = _COLOUR.sub("", line).strip()
-    while not line.startswith("#") and not ROW.match(line) and (match := _PREFIX.match(line)):
-        line = line[match.end() :]
-    return line
+    return without_mark(line, lambda rest: rest.startswith("#") or ROW.match(rest) is not None)
 
 
 def _read_json(text: str, name: str) -> NcclTestsLog:

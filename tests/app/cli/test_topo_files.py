@@ -306,6 +306,10 @@ def test_the_graph_in_a_log_of_nccl_is_a_machine(simreduce, tmp_path):
         "trainer-1  | ",
         "2026-01-02T03:04:05.123456789Z ",
         "2026-01-02T03:04:05Z 1: ",
+        "2026-01-02 03:04:05,123 INFO ",
+        "(RayWorker pid=77, ip=10.0.0.1) ",
+        "> ",
+        ">> ",
     ],
 )
 def test_a_table_with_what_a_launcher_puts_before_its_lines_is_the_table(simreduce, write, mark):
@@ -313,6 +317,22 @@ def test_a_table_with_what_a_launcher_puts_before_its_lines_is_the_table(simredu
     write("table.txt", "\n".join(mark + line for line in TOPO_M.splitlines()))
     found = simreduce("topo", "import", "table.txt", "--gpu", "V100")
     assert (found.status, found.out) == (0, plain.out)
+    assert simreduce("topo", "check", "table.txt").status == 0
+
+
+def test_a_table_that_powershell_wrote_is_the_table(simreduce, write, tmp_path):
+    plain = simreduce("topo", "import", write("table.txt", TOPO_M), "--gpu", "V100")
+    (tmp_path / "table.txt").write_bytes(TOPO_M.encode("utf-16"))
+    found = simreduce("topo", "import", "table.txt", "--gpu", "V100")
+    assert (found.status, found.out) == (0, plain.out)
+
+
+def test_of_matrices_a_launchers_marks_are_left_out(simreduce, write):
+    marked = "\n".join(f"[1,0]<stdout>:{line}" for line in P2P.splitlines())
+    found = simreduce("topo", "import", write("log.txt", P2P))
+    write("log.txt", marked)
+    again = simreduce("topo", "import", "log.txt")
+    assert (found.status, again.status, again.out) == (0, 0, found.out)
 
 
 def test_of_the_tables_of_several_processes_the_first_is_read(simreduce, write):

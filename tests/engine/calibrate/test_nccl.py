@@ -261,6 +261,9 @@ def test_programs_without_a_name_here_are_not_taken_for_the_one_before():
     [
         "2026-11-30T10:01:02.123Z ",
         "2026-11-30 10:01:02,123 ",
+        "2026-11-30 10:01:02,123 - INFO - ",
+        "(RayWorker pid=77, ip=10.0.0.1) ",
+        "> ",
         "Nov 30 10:01:02 node1 ",
         "Mon Nov 30 10:01:02 2026<stdout>:",
         "2026-11-30T10:01:02.123456789Z stdout F ",
