@@ -21,7 +21,9 @@ from simreduce.study.accuracy.step_fit import FittedMesh, FittedStep
 from simreduce.training.step_errors import ask, step_interval
 
 _FAR = 2.0
-"""Times, either way, from which on a scenario is hardly that of the run."""
+"""Times that a step or a constant changes, either way, from which on a scenario is hardly that of
+the run.
+"""
 
 _MESH = Record(
     "mesh",
@@ -64,7 +66,8 @@ def fitted_step_lines(found: FittedStep) -> Iterator[str]:
     yield f"# {found.steps.name}: {count} of {found.steps.program}, {took} in the median once warm"
     off = one.before / found.seconds - 1
     yield f"# {one.job.text} was predicted to take {units.format_duration(one.before)}: {off:+.1%}"
-    if not 1 / _FAR < one.before / found.seconds < _FAR:
+    ratios = [one.before / found.seconds, *(new / old for old, new in found.constants.values())]
+    if not all(1 / _FAR < ratio < _FAR for ratio in ratios):
         yield "# that is far off: are mesh, batch, sequence, GPU and `kernels` those of the run?"
     for name, (before, value) in found.constants.items():
         yield f"{name} = {value:.4g} instead of {before:.4g}"

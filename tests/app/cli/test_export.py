@@ -228,7 +228,7 @@ def test_what_no_gpu_has_memory_for_is_not_written(simreduce, tmp_path, strategi
 
     refused = simreduce("export", "pytorch", path)
     assert (refused.status, refused.out) == (2, "")
-    has = "and a GPU has 16.95 GB; 1 GB of activations (given)"
+    has = "and a GPU has 16.95 GB, 76% too much; 1 GB of activations (given)"
     near = f'method = "fsdp"{more} (7.064 GB a GPU)'
     assert refused.err.splitlines()[-2:] == [
         f"simreduce: large: ddp needs 29.82 GB, {has}",
