@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from simreduce.computing import own_files, workers
 from simreduce.computing.own_files import code_size, digest_of
@@ -68,7 +69,7 @@ class Native:
         if isinstance(value, np.ndarray):
             if not value.flags.c_contiguous:
                 raise InternalError(f"{self.name}: a column has gaps")
-            address: int = value.ctypes.data
+            address = _address(value)
             words = [address] if self.bare else [address, *value.shape]
             return words, f"{value.dtype.char}{value.ndim}"
         if isinstance(value, float):
@@ -107,6 +108,18 @@ class Native:
         code.restype = ctypes.c_int32
         self._code[types] = code
         return code
+
+
+_NOTHING = ctypes.c_char * 0
+
+
+def _address(array: npt.NDArray[Any]) -> int:
+    """Where an array's memory is; `ctypes.data` takes twice as long."""
+    try:
+        return ctypes.addressof(_NOTHING.from_buffer(array.data))
+    except TypeError:  # read only
+        address: int = array.ctypes.data
+        return address
 
 
 @cache

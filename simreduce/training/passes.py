@@ -74,6 +74,9 @@ from simreduce.training.step import (
     StepResult,
     device_label,
 )
+from simreduce.workload import Gradient
+
+_INPUT = int(Kind.INPUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,11 +362,13 @@ class Passes:
     since: dict[int, float] = field(default_factory=dict)
     moved: dict[int, Bucket] = field(default_factory=dict)
     layer_of: Sequence[int] = field(init=False)
+    gradients: Sequence[Gradient] = field(init=False)
     nbytes: Sequence[int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.layer_of = self.job.layer_of
-        self.nbytes = [gradient.nbytes for gradient in self.job.model.workload.gradients]
+        self.gradients = self.job.model.workload.gradients
+        self.nbytes = [gradient.nbytes for gradient in self.gradients]
 
     def write(
         self, ledger: Ledger, after: Nodes, before: Ledger | None, *, alone: bool = False
@@ -498,8 +503,7 @@ class Passes:
 
     def _node(self, what: Reduction, after: tuple[int, ...]) -> ExecutionNode:
         """A reduction as programs that read executions know it."""
-        gradients = self.job.model.workload.gradients
-        first = gradients[what.gradients[0]] if what.gradients else None
+        first = self.gradients[what.gradients[0]] if what.gradients else None
         whole = len(what.ranks) == sum(len(group.ranks) for group in self.groups)
         return ExecutionNode(
             f"all-reduce of {first.name}" if first else "all-reduce", COLLECTIVE, after,
@@ -518,11 +522,14 @@ class Passes:
         """
         env = self.mover.env
         start = float(env.now)
-        inputs = what.moves.device[what.moves.kind == Kind.INPUT] if given else ()
+        due = [each for each in given if not all(map(self.run.is_done, each[1]))]
+        inputs: dict[int, list[int]] = defaultdict(list)  # their places, by rank
+        if due:
+            for index, rank in enumerate(what.moves.device[what.moves.kind == _INPUT].tolist()):
+                inputs[rank].append(index)
         late = [
-            (np.flatnonzero(np.isin(inputs, list(group.ranks))), nodes)
-            for group, nodes in given
-            if not all(map(self.run.is_done, nodes))
+            (np.array(sorted(i for rank in group.ranks for i in inputs[rank]), np.int64), nodes)
+            for group, nodes in due
         ]
         held = np.concatenate([places for places, _ in late]) if late else None
         done = self.mover.move(what, held)

@@ -8,6 +8,7 @@ other without a gap, so their seconds add up to the step.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -41,7 +42,7 @@ def run_path(
         return ()
     done = {(each.rank, each.number): each for each in ran}
     now = done[last] if last else max(ran, key=lambda each: each.end)
-    pieces, at = list[PathPiece](), now.end
+    pieces, at, ends = list[PathPiece](), now.end, [each.end for each in ran]
     near = SAME * (at - begin)
 
     def add(kind: str, name: str, start: float, bucket: Bucket | None = None) -> float:
@@ -58,15 +59,27 @@ def run_path(
             break
         before = done.get(now.cause) if now.cause and start <= now.since else None
         if before is None:
-            before = max(
-                (each for each in ran if each.end <= start + near and each.begin < start),
-                key=lambda each: each.end, default=None,
-            )  # fmt: skip
+            before = _last_before(ran, ends, start, near)
         at = min(at, add(WAIT, "", before.end if before else begin))
         if before is None:
             break
         now = before
     return tuple(reversed(pieces))
+
+
+def _last_before(
+    ran: Sequence[Ran], ends: Sequence[float], start: float, near: float
+) -> Ran | None:
+    """Of what began before `start` and ended by then, the one that ended last, the first of equal
+    ones; `ran` is in order of its `ends`.
+    """
+    found: Ran | None = None
+    for each in reversed(ran[: bisect_right(ends, start + near)]):
+        if found and each.end < found.end:
+            break
+        if each.begin < start:
+            found = each
+    return found
 
 
 def _what(each: Ran, bucket: Bucket | None) -> tuple[str, str]:

@@ -336,6 +336,7 @@ class KernelStore:
         self._time = np.zeros(1)
         self._spare: dict[str, npt.NDArray[Any]] = {}  # the memory of columns that have grown
         count = len(capacity)
+        self._need = np.zeros(count, dtype=np.int64)  # uses of each resource
         calendar, solver = (
             Heap(key=[0.0] * count, item=[0] * count, at=[NONE] * count, size=[0]) for _ in range(2)
         )
@@ -427,6 +428,7 @@ class KernelStore:
         """
         first, number = len(self.ops.call), len(self.state.pending)
         pays = compiling_pays(first + len(call))
+        self._need += np.bincount(calls.uses, minlength=len(self._need))
         if pays and not (self.compiled or number or self.state.flows.scalar[DIRTY_COUNT]):
             self.compiled = True
             self.ops, self.state = fresh_tables(
@@ -636,7 +638,7 @@ class KernelStore:
     def _spread(self, old: dict[str, Any]) -> None:
         """Room in `on_crowd` for every use of every resource, should it have too little."""
         start = np.asarray(old["on_start"], dtype=np.int64)
-        need = np.bincount(np.asarray(old["uses"]), minlength=len(start) - 1)
+        need = self._need
         if (need <= np.diff(start)).all():
             return
         wide = start[-1] > 0  # not the first time: there may be more to come
