@@ -207,7 +207,7 @@ def test_every_fault_of_the_tables_is_told_at_once(write):
             "a.csv: empty; the first line names the columns: name,elements,dtype",
         ),
         ("a.csv", "name,elements\n", "a.csv: there is no gradient to reduce"),
-        ("a.csv", b"\xff\xfe", "a.csv: line 1 is not UTF-8 text"),
+        ("a.csv", b"\xff\xfd", "a.csv: line 1 is not UTF-8 text"),
         ("a.csv", b"name\n\x80", "a.csv: line 2 is not UTF-8 text"),
         ("a.csv", "elements\n" + "9" * 19, "a.csv: more than 1 PiB of gradients"),
         (
