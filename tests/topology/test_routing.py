@@ -19,6 +19,8 @@ from simreduce.topology import (
     route,
     shipped,
 )
+from simreduce.topology.routing.router import Router
+from simreduce.topology.routing.rules import EqualMachines
 from tests.thorough import examples
 
 
@@ -496,3 +498,23 @@ def test_switches_of_two_rails_reach_each_other_through_a_machine():
     path = route(rails, "leaf0", "leaf1").path
     assert (path[0], path[-1]) == ("leaf0", "leaf1")
     assert path[1] == "n0.mlx5_0"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "dgx-h100x3",
+        "dgx-a100x4,fabric=rail_optimised",
+        "dgx1vx2",
+        "oci-gb200x2,fabric=fat_tree",
+        "p4dx3",
+    ],
+)
+def test_a_gpus_own_nic_is_that_of_the_first_of_equal_machines(name):
+    """As a search of all machines finds it."""
+    machine = load_topology(name)
+    whole = Router(machine.nodes, machine.links)
+
+    assert isinstance(machine.router.rule, EqualMachines)
+    assert [whole.nic(each) for each in machine.nodes] == [*map(machine.router.nic, machine.nodes)]
+    assert any(map(machine.router.nic, machine.devices))

@@ -329,7 +329,7 @@ _SMALL = 1 << 24
 LONG = 1 << 22
 """Ops of a plan that takes several seconds to build, prove and simulate."""
 
-_TRIED = 100_000
+_TRIED = 30_000
 """Ops of a plan that is large enough to go by."""
 
 _GRADIENTS = 256

@@ -127,13 +127,21 @@ class Router:
         self.index = {name: place for place, name in enumerate(nodes)}
         self._nodes, self._names, self._links = nodes, tuple(nodes), links
         self._search = PathSearch(nodes, links)
-        self.nic = Rails(self._search).nic
+        self.nic = self._equal_nic if isinstance(rule, EqualMachines) else Rails(self._search).nic
         self._staging = Staging(self._search, self.path, self.find_path)
         self.nics_beyond = self._staging.nics_beyond
         self._machines = rule if isinstance(rule, EqualMachines) else None
         network = rule.network if isinstance(rule, EqualMachines) else rule
         self._network = network or SearchedNetwork()
         self.route = functools.cache(self._route)
+
+    def _equal_nic(self, name: str) -> str:
+        """The NIC that is a GPU's own, as in the first of equal machines."""
+        assert self._machines is not None  # noqa: S101 - whoever asks has looked
+        each, place = self._machines.nodes, self.index[name]
+        number, first = divmod(place, each)
+        own = self._first_two.nic(self._names[first]) if number < self._machines.count else ""
+        return self._names[self.index[own] + number * each] if own else ""
 
     @property
     def graph(self) -> nx.MultiDiGraph[str]:

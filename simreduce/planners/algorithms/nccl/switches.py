@@ -7,6 +7,7 @@ from itertools import permutations
 
 import numpy as np
 
+from simreduce.computing import grouped
 from simreduce.computing.arrays import Ints
 from simreduce.errors import NotFoldable, StrategyError
 from simreduce.plan import Executor, PlanBuilder, Values
@@ -14,7 +15,7 @@ from simreduce.plan.ops import JOINED, halve_threads, merged_channel
 from simreduce.planners.algorithms.direct import add_up
 from simreduce.planners.algorithms.nccl.paths import Lane, chunk_count, halve, lanes, nbytes, ways
 from simreduce.planners.algorithms.trees import Tree, down, up
-from simreduce.planners.layouts import Aggregation, Decision, Layout, aggregations
+from simreduce.planners.layouts import Aggregation, Decision, Layout, Reducer, aggregations
 from simreduce.planners.synthesis.trees import parents, second_tree
 
 _LOOPS = (64, 1 << 16), (8, 1 << 15), (2, 1 << 14)
@@ -33,13 +34,17 @@ def boxes(layout: Layout, ranks: Sequence[int]) -> list[Box]:
     if layout.machines > 1:
         raise NotFoldable("machines have different places in NCCL's tree")
     place = {rank: i for i, rank in enumerate(ranks)}
-    names, found = layout.devices, []
-    whole = [each for each in layout.reducers if {*ranks} <= {*each.ranks}]
-    for task in [ranks] if whole else layout.among(ranks):
-        near = [each for each in layout.reducers if {*task} <= {*each.ranks}]
-        if not near:
+    found, index = [], {name: i for i, name in enumerate(layout.devices)}
+    near = grouped((rank, each) for each in layout.reducers for rank in each.ranks)
+
+    def switch_of(task: Sequence[int]) -> Reducer | None:
+        return next((each for each in near.get(task[0], ()) if {*task} <= {*each.ranks}), None)
+
+    for task in [ranks] if switch_of(ranks) else layout.among(ranks):
+        switch = switch_of(task)
+        if not switch:
             raise StrategyError("needs switches that sum and link all GPUs of a machine (NVSwitch)")
-        found.append((names.index(near[0].name), [place[rank] for rank in task]))
+        found.append((index[switch.name], [place[rank] for rank in task]))
     if len({len(box[1]) for box in found}) > 1:
         raise StrategyError("needs the same number of GPUs on every machine")
     return found
