@@ -46,6 +46,7 @@ def test_no_step_is_faster_than_its_floor(
     assert found > 20
 
 
+@pytest.mark.slow
 def test_the_first_rows_and_the_advice_are_those_of_all(tmp_path: Path) -> None:
     scenario = _scenario(tmp_path, "rtx4090-2")
     some, every = rank_steps(scenario), rank_steps(scenario, simulate_all=True)
