@@ -12,7 +12,7 @@ from simreduce.topology import Node, Topology, load_topology
 from simreduce.training.gpus import memory_of
 from simreduce.training.memory import ModelRun, buffers_of_calls, replicated_memory
 from simreduce.training.sharded import DDP, Sharding
-from simreduce.training.simulation import least_fit
+from simreduce.training.simulation import MemoryFit, least_fit
 from simreduce.training.step import CONTEXT, GIVEN, LEFT, RESERVED, Activations
 from simreduce.workload.loader import load_model
 from tests.training.small import read_step
@@ -177,3 +177,22 @@ def test_shards_run_by_the_algorithms_of_their_machine():
     assert buffers_of_calls(setup, strategy, calls, Sharding(), 8) == (
         buffers_of_calls(machine, strategy, calls, Sharding())
     )
+
+
+@pytest.mark.parametrize(
+    ("needed", "fits", "chance", "words"),
+    [
+        (60e9, True, 1.0, "needs 60 GB, and a GPU has 80 GB"),
+        (80e9, True, 0.77, "needs 80 GB, and a GPU has 80 GB (it fits with a chance of 77%)"),
+        (84e9, False, 0.51,
+         "needs 84 GB, and a GPU has 80 GB, 5% too much (it fits with a chance of 51%)"),
+        (160e9, False, 0.0, "needs 160 GB, and a GPU has 80 GB, 100% too much"),
+        (84e9, None, None, "needs 84 GB, and a GPU has nobody says how much"),
+    ],
+)  # fmt: skip
+def test_what_fits_is_a_chance(needed, fits, chance, words):
+    """A part is left where it fits: without it, the median of what is reserved is what is there."""
+    found = MemoryFit(round(needed), 0 if fits is None else 80_000_000_000)
+
+    assert (found.fits, found.words) == (fits, words)
+    assert found.chance == (None if chance is None else pytest.approx(chance, abs=0.005))
