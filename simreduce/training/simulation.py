@@ -358,14 +358,16 @@ class MemoryFit(NamedTuple):
     @property
     def words(self) -> str:
         """Both as text: `needs 128 GB, and a GPU has 80 GB, 60 % too much`."""
-        has = units.format_size(self.available) if self.available else "nobody says how much"
+        has = f"a GPU has {units.format_size(self.available)}"
+        if not self.available:
+            has = "nobody says how much a GPU has"
         short = ""
         if self.chance is not None and self.fits is False:
             short = f", {self.needed / self.available - 1.0:.0%} too much"
         if self.chance is not None and _SURE < self.chance < 1.0 - _SURE:
             short += f" (it fits with a chance of {self.chance:.0%})"
         which = f"; {self.activations.words}" if self.activations else ""
-        return f"needs {units.format_size(self.needed)}, and a GPU has {has}{short}{which}"
+        return f"needs {units.format_size(self.needed)}, and {has}{short}{which}"
 
 
 def fit_of(memory: Memory, topology: Topology, names: Iterable[str]) -> MemoryFit:

@@ -187,7 +187,7 @@ def test_shards_run_by_the_algorithms_of_their_machine():
         (84e9, False, 0.51,
          "needs 84 GB, and a GPU has 80 GB, 5% too much (it fits with a chance of 51%)"),
         (160e9, False, 0.0, "needs 160 GB, and a GPU has 80 GB, 100% too much"),
-        (84e9, None, None, "needs 84 GB, and a GPU has nobody says how much"),
+        (84e9, None, None, "needs 84 GB, and nobody says how much a GPU has"),
     ],
 )  # fmt: skip
 def test_what_fits_is_a_chance(needed, fits, chance, words):
