@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from simreduce.computing.workers import (
+    answering,
     charge,
     in_processes,
     pool,
@@ -153,3 +154,17 @@ def test_work_of_other_processes_counts_here(workers):
     with within(100.0, of_work=True):
         assert list(in_processes(_charge, range(3), workers)) == [0, 1, 2]
         assert time_left() == pytest.approx(97.0)
+
+
+def test_a_budget_inside_another_ends_no_work_outside():
+    """Whoever has an answer out there would take that for Ctrl-C."""
+    with within(60.0), answering(lambda: True):
+        with within(0.01):
+            time.sleep(0.05)
+        with pytest.raises(KeyboardInterrupt), within(0.01), answering(lambda: True):
+            time.sleep(5.0)
+
+
+def test_a_budget_that_is_spent_ends_work_by_another_inside():
+    with pytest.raises(KeyboardInterrupt), within(0.05), answering(lambda: True), within(60.0):
+        time.sleep(5.0)

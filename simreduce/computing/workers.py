@@ -16,7 +16,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from importlib import import_module
 from itertools import islice
@@ -165,7 +165,7 @@ def _work_on(items: Sequence[Any], most: float = inf) -> list[tuple[list[Any], f
 
 def _measure(item: object, most: float) -> tuple[list[Any], float]:
     before, results = _ops[0], list[Any]()
-    with suppress(KeyboardInterrupt), answering(lambda: True), within(most, of_work=True):
+    with suppress(KeyboardInterrupt), within(most, of_work=True), answering(lambda: True):
         results = [_given[0](item)]
     return results, _ops[0] - before
 
@@ -379,13 +379,14 @@ _SOON = 1e-3
 @dataclass(eq=False)
 class _Budget:
     """Is spent when the time is `due` by `time.monotonic()`, or so many ops are done; after `late`
-    nothing is waited for.
+    nothing is waited for. So many of `_answers` were there `before`.
     """
 
     due: float
     of_work: bool = False
     ended: bool = False
     late: float = inf
+    before: int = field(default_factory=lambda: len(_answers))
 
     def left(self) -> float:
         """Seconds that are left."""
@@ -393,8 +394,11 @@ class _Budget:
         return max(left, 0.0)
 
     def end(self) -> None:
-        """Raise KeyboardInterrupt, once, if somebody has an answer."""
-        if not self.ended and any(has_answer() for has_answer in reversed(_answers)):
+        """Raise KeyboardInterrupt, once, if somebody inside what is spent has an answer; whoever is
+        outside would take it for Ctrl-C.
+        """
+        first = min((each.before for each in _budgets if not each.left()), default=self.before)
+        if not self.ended and any(has_answer() for has_answer in reversed(_answers[first:])):
             self.ended = True
             if self.of_work:  # how far the piece has come that is left out depends on who works
                 _ops[0] = self.due
