@@ -118,7 +118,7 @@ def test_slow_links_are_folded_only_where_all_machines_have_them(
     expected = next(bench(setup, asked, nbytes, fold=False))
 
     assert found.seconds == pytest.approx(expected.seconds, rel=1e-9)
-    if (what, text, step) == ("class", "ring", 4 * 3360):
+    if (what, text, step) == ("class", "ring", 4 * 3360) and nbytes[0] >= step:
         assert found.machines > 1
 
 
