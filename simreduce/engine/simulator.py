@@ -370,7 +370,7 @@ class Simulator:
             return None
         if self.disturbance.faults or self.disturbance.jitter:
             return None
-        inputs = int(np.count_nonzero(plan.kind == Kind.INPUT))
+        inputs = len(plan.inputs)
         moved = self.find_seconds(plan, MOVED * seconds * uniform(0, 0, inputs))
         return moved if abs(moved - seconds) > TELLING * seconds else None
 

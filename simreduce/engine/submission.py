@@ -20,9 +20,8 @@ from simreduce.engine.kernel.store import KernelStore
 from simreduce.engine.kernel.tables import State
 from simreduce.engine.lowering import Lowered
 from simreduce.errors import InputError, InternalError, quote
-from simreduce.plan import Kind, Plan
+from simreduce.plan import Plan
 
-_INPUT = int(Kind.INPUT)  # a comparison with the member itself takes four times as long
 _NAMED = 5
 """Stuck ops that a Deadlock names."""
 
@@ -32,7 +31,7 @@ def count_waits(plan: Plan, lowered: Lowered) -> tuple[AnyInts, AnyInts]:
 
     An INPUT's release counts among them.
     """
-    inputs = np.flatnonzero(plan.kind == _INPUT)
+    inputs = plan.inputs
     waits = lowered.waits.astype(np.int32)
     waits[inputs] += 1
     return waits, inputs
@@ -52,7 +51,7 @@ def read_ready(ready: float | Floats) -> Floats:
 def check_ready(plan: Plan, ready: float | Floats) -> Floats:
     """`ready` as an array: seconds from now, 0 or more, one or as many as the plan has INPUTs."""
     times = read_ready(ready)
-    inputs = int(np.count_nonzero(plan.kind == _INPUT))
+    inputs = len(plan.inputs)
     if times.shape not in ((), (inputs,)):
         raise InputError(
             f"ready: one number, or {inputs}, one per INPUT; not an array of shape {times.shape}"

@@ -23,11 +23,16 @@ container's log or of Python's logging; or `>`, as mail quotes.
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
+def without_colours(text: str) -> str:
+    """A text without what sets colours in it or moves the cursor."""
+    return _COLOUR.sub("", text)
+
+
 def without_marks(text: str) -> str:
     """A text without what a launcher puts before each of its lines, of several processes' that of
     the first; the text itself where a line has nothing of the kind.
     """
-    lines = _COLOUR.sub("", text).splitlines()
+    lines = without_colours(text).splitlines()
     while any(lines):
         found = [re.match(_MARK, line) for line in lines if line.strip()]
         marks = [match for match in found if match]
@@ -46,7 +51,7 @@ def without_marks(text: str) -> str:
 
 def without_mark(line: str, whole: Callable[[str], bool]) -> str:
     """A line without what is put before it, unless it is `whole` as it is."""
-    line = _COLOUR.sub("", line).strip()
+    line = without_colours(line).strip()
     while not whole(line) and (match := _PREFIX.match(line)):
         line = line[match.end() :]
     return line

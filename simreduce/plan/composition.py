@@ -330,7 +330,7 @@ def repeat(plan: Plan, times: int) -> Plan:
     waiters, waited = [], []
     outputs, inputs = (
         np.flatnonzero(plan.kind == Kind.OUTPUT),
-        np.flatnonzero(plan.kind == Kind.INPUT),
+        plan.inputs,
     )
     for k in range(1, times):
         before = (k - 1) * (len(plan) + len(gates))
@@ -348,7 +348,7 @@ def repeat(plan: Plan, times: int) -> Plan:
 def _gates(plan: Plan) -> Plan:
     """An empty INPUT on every device that has inputs, for an iteration to wait on."""
     b = PlanBuilder(plan.devices)
-    for device in np.unique(plan.device[plan.kind == Kind.INPUT]):
+    for device in np.unique(plan.device[plan.inputs]):
         b.barrier(int(device), ())
     return b.finish(Contract.of(plan.contract.collective, ()))
 

@@ -230,6 +230,9 @@ class Kind(IntEnum):
     OUTPUT = 7  # one, same device: a result
 
 
+_INPUT = int(Kind.INPUT)  # to compare an array with the member itself takes four times as long
+
+
 class Executor(IntEnum):
     """What executes an op, NCCL's channels by protocol; a runtime gives each its queues and costs.
 
@@ -290,6 +293,11 @@ class Plan:
         size, devices = plural(len(self), "op"), plural(len(self.devices), "device")
         machines = f" on each of {self.machines} machines" if self.machines > 1 else ""
         return f"<Plan of {self.contract.collective}: {size}, {devices}{machines}>"
+
+    @property
+    def inputs(self) -> Ints:
+        """The ids of the INPUTs."""
+        return np.flatnonzero(self.kind == _INPUT)
 
     @property
     def nbytes(self) -> Ints:

@@ -30,7 +30,7 @@ from simreduce.computing.arrays import Ints
 from simreduce.engine import Disturbance
 from simreduce.engine.fabric import LOW, Moment
 from simreduce.engine.setup import Setup
-from simreduce.plan import Kind, side_by_side
+from simreduce.plan import side_by_side
 from simreduce.training.calls import (
     Alone,
     Fused,
@@ -75,8 +75,6 @@ from simreduce.training.step import (
     device_label,
 )
 from simreduce.workload import Gradient
-
-_INPUT = int(Kind.INPUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -525,7 +523,7 @@ class Passes:
         due = [each for each in given if not all(map(self.run.is_done, each[1]))]
         inputs: dict[int, list[int]] = defaultdict(list)  # their places, by rank
         if due:
-            for index, rank in enumerate(what.moves.device[what.moves.kind == _INPUT].tolist()):
+            for index, rank in enumerate(what.moves.device[what.moves.inputs].tolist()):
                 inputs[rank].append(index)
         late = [
             (np.array(sorted(i for rank in group.ranks for i in inputs[rank]), np.int64), nodes)

@@ -37,6 +37,7 @@ def run_path(
 
     `buckets` are what nodes transfer, and `since` is when they went on after others had held them
     up, both by the identity of the node. Without a `last` node, it is the one that ends last.
+    Nodes are in the order in which they `ran` to their ends.
     """
     if not ran:
         return ()
@@ -74,7 +75,8 @@ def _last_before(
     ones; `ran` is in order of its `ends`.
     """
     found: Ran | None = None
-    for each in reversed(ran[: bisect_right(ends, start + near)]):
+    for place in range(bisect_right(ends, start + near) - 1, -1, -1):
+        each = ran[place]
         if found and each.end < found.end:
             break
         if each.begin < start:

@@ -361,11 +361,11 @@ class MemoryFit(NamedTuple):
         has = f"a GPU has {units.format_size(self.available)}"
         if not self.available:
             has = "nobody says how much a GPU has"
-        short = ""
-        if self.chance is not None and self.fits is False:
+        short, chance = "", self.chance
+        if self.fits is False:
             short = f", {self.needed / self.available - 1.0:.0%} too much"
-        if self.chance is not None and _SURE < self.chance < 1.0 - _SURE:
-            short += f" (it fits with a chance of {self.chance:.0%})"
+        if chance is not None and _SURE < chance < 1.0 - _SURE:
+            short += f" (it fits with a chance of {chance:.0%})"
         which = f"; {self.activations.words}" if self.activations else ""
         return f"needs {units.format_size(self.needed)}, and {has}{short}{which}"
 

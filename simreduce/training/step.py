@@ -352,7 +352,7 @@ LEFT = 0.05
 """The part of a GPU's memory that is left where a step fits."""
 SPREAD = 0.07
 """Standard deviation of log(reserved / predicted): eleven steps of torchtitan whose memory was
-published, held in `tests/training/mesh/test_held.py`, are 2 % less to 18 % more.
+published, are 2 % less to 20 % more (`tests/training/mesh/test_held.py`).
 """
 
 

@@ -14,6 +14,7 @@ The first third of the lines, at most ten, warm up. The time of a step is the me
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
@@ -21,6 +22,7 @@ from statistics import median
 from simreduce.errors import InputError, quote
 from simreduce.files.formats import POSITIVE, Field, Format
 from simreduce.files.formats.syntax import Faults, read_csv
+from simreduce.files.launchers import without_colours
 
 _NUMBER = r"([\d,]*\.?\d+(?:[eE][+-]?\d+)?)"
 _WARM = 10
@@ -65,7 +67,6 @@ _RATE = re.compile(rf"(?P<rate>{_NUMBER})(?P<unit>s/it|it/s)\b")
 """What other bars of progress, such as Lightning's by rich, show of it."""
 _TRAINS = re.compile(r"epoch|train|step|iter", re.IGNORECASE)
 _SEQUENCES = re.compile(r"global[ _]batch[ _]size[:=] *(\d+)")
-_COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 ROW = Format(
@@ -81,7 +82,7 @@ def read_steps(text: str, name: str) -> MeasuredSteps:
     first = next((line for line in text.splitlines() if line.strip()), "")
     if "seconds" in first.split(","):
         return _read_csv(text, name)
-    plain = _COLORS.sub("", text)
+    plain = without_colours(text)
     for program, (pattern, read) in _LINES.items():
         numbers = [float(each.replace(",", "")) for each in re.findall(pattern, plain)]
         found = tuple(read(each) for each in numbers if 0 < each < 1e9)
@@ -108,17 +109,17 @@ def _read_bars(text: str) -> tuple[tuple[float, ...], tuple[str, ...]]:
     Shards that are loaded, data that are mapped and evaluations have bars, too. That of training
     has no name, or says that it trains or of what epoch it is; of several it is the longest.
     """
-    bars: dict[tuple[str, str], tuple[float, list[float]]] = {}
+    took = dict[tuple[str, str], int]()
+    steps = defaultdict[tuple[str, str], list[float]](list)
     for bar in _BAR.finditer(text):
         what = re.sub(r"\d+", "N", bar["what"].strip())
         elapsed = sum(int(each) * 60**i for i, each in enumerate(bar["elapsed"].split(":")[::-1]))
-        _, steps = bars.get((what, bar["of"]), (0.0, []))
-        bars[what, bar["of"]] = elapsed, [*steps, *_seconds_of(bar)]
-    of_training = [bar for (what, _), bar in bars.items() if not what or _TRAINS.search(what)]
-    if of_training:
-        return tuple(max(of_training, key=lambda bar: bar[0])[1]), ()
-    if bars:
-        return (), tuple(dict.fromkeys(what for what, _ in bars))
+        took[what, bar["of"]] = elapsed
+        steps[what, bar["of"]] += _seconds_of(bar)
+    if of_training := [bar for bar in took if not bar[0] or _TRAINS.search(bar[0])]:
+        return tuple(steps[max(of_training, key=took.__getitem__)]), ()
+    if took:
+        return (), tuple(dict.fromkeys(what for what, _ in took))
     return tuple(step for rate in _RATE.finditer(text) for step in _seconds_of(rate)), ()
 
 

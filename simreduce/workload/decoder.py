@@ -240,10 +240,12 @@ class Decoder:
             return Divided(8.0 * self.queries + 4.0 * self.heads * self.latent.rotary, whole)
         return Divided(4.0 * self.queries + 4.0 * self.narrow, whole)
 
-    def kept_by_feed_forward(self, inner: float) -> Divided[float]:
-        """What a feed-forward part of that inner width keeps."""
+    def kept_by_feed_forward(self, inner: float, gated: float = 8.0) -> Divided[float]:
+        """What a feed-forward part of that inner width keeps; a gated one so many bytes for each
+        element of it.
+        """
         mask = self.width * self.dropout
-        return Divided((8.0 if self.gated else 4.0) * inner, 4.0 * self.width + mask)
+        return Divided((gated if self.gated else 4.0) * inner, 4.0 * self.width + mask)
 
     def scores(self, tokens: float) -> float:
         """Bytes of each token's scores with so many others: softmax, and what dropout leaves."""

@@ -112,3 +112,10 @@ def test_a_rate_that_crosses_one_a_second_is_one_bar():
 def test_a_log_of_other_bars_alone_says_what_they_are():
     with pytest.raises(InputError, match=r"its bars are of .Loading checkpoint shards.$"):
         read_steps(LOADS.format(1), "g.log")
+
+
+def test_bars_below_one_another_move_the_cursor():
+    """tqdm goes up a line, which was taken for the bar's name, and the bar for none of training."""
+    text = "Map: 100%|##| 9/9 [00:09<00:00, 1.00s/it]\n\x1b[A 10%|# | 1/9 [00:01<00:09, 1.25s/it]"
+
+    assert read_steps(text, "f.log").seconds == pytest.approx((1.25,))

@@ -236,8 +236,10 @@ def _named(text: str) -> str:
 
 def _reader_of(text: str) -> tuple[Callable[..., str] | None, str]:
     """What `_reader` finds in a text, or else in one without marks of launchers, and that text."""
-    found = ((_reader(each), each) for each in (text, without_marks(text)))
-    return next((pair for pair in found if pair[0]), (None, text))
+    read = _reader(text)
+    if read is None and (read := _reader(plain := without_marks(text))):
+        text = plain
+    return read, text
 
 
 def _reader(text: str) -> Callable[..., str] | None:

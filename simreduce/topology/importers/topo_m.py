@@ -23,6 +23,7 @@ from simreduce.computing import group_by
 from simreduce.errors import TopologyError, quote
 from simreduce.files.formats import Name, is_name
 from simreduce.files.formats.syntax import Faults
+from simreduce.files.launchers import without_colours
 from simreduce.topology.elements import (
     DEFAULT_NIC_REACH,
     DEFAULT_REACH,
@@ -216,7 +217,6 @@ def _figures(machine: Topology) -> Iterator[str]:
             yield f"copies between {link.source} and {link.target}: {rate}, {delay}"
 
 
-_ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _CELL = re.compile(r"X|(NV|XGMI)[0-9]{1,3}|PIX|PXB|PHB|NODE|SYS|SOC|C2C")
 _LINKS = re.compile(r"(NV|XGMI)([0-9]{1,3})")
 _NUMA, _MOST_NUMA = "numa", 8
@@ -342,7 +342,7 @@ def _contradictions(table: TopologyMatrix, machine: Topology) -> list[str]:
 
 def _read(text: str, faults: Faults) -> TopologyMatrix:
     """The header, and a row for each of its devices."""
-    lines = [_ESCAPE.sub("", line).rstrip() for line in text.splitlines()]
+    lines = [line.rstrip() for line in without_colours(text).splitlines()]
     head = next(
         (n for n, line in enumerate(lines) if re.match(r"\s*GPU[0-9]", line) and not _is_row(line)),
         -1,
@@ -570,5 +570,5 @@ def _nvlinks(table: TopologyMatrix, parts: MachineBuilder, model: GpuModel, faul
 def is_topo_m(text: str) -> bool:
     """Whether a text looks like the table."""
     lines = text[: MOST_CHARACTERS + 1].splitlines()
-    head = any(_ESCAPE.sub("", line).split(maxsplit=1)[:1] == ["GPU0"] for line in lines)
+    head = any(without_colours(line).split(maxsplit=1)[:1] == ["GPU0"] for line in lines)
     return head and re.search(r"\b(X|PIX|SYS|NODE|PHB|(NV|XGMI)[0-9]+)\b", text) is not None

@@ -101,6 +101,7 @@ def stages_of(job: MeshJob, rank: int) -> list[int]:
 def block_activations(job: MeshJob, block: int) -> float:
     """Bytes that a block keeps of a micro batch on a rank."""
     shape, mesh, rows = job.shape, job.mesh, float(job.tokens)
+    gated = STACKS[job.kernels].gated
     t = mesh.tp if job.sequence_parallel else 1
     if job.recompute == FULL:
         return rows * shape.width * WIDTH / t
@@ -113,16 +114,16 @@ def block_activations(job: MeshJob, block: int) -> float:
     scores = rows * shape.scores(job.sequence) / mesh.tp if kept else 0.0
     if shape.has_experts(block):
         inner = shape.expert * (shape.active * job.imbalance + shape.shared)
-        each = shape.kept_by_feed_forward(inner)
+        each = shape.kept_by_feed_forward(inner, gated)
         etp = mesh.expert_tensor  # inputs are gathered among them, outputs summed
         copies = etp + (1 if job.sequence_parallel else etp)
         routed = 2.0 * copies * shape.active * shape.width * job.imbalance
         each = Divided(each.split + routed, each.whole)
     else:
         inner = shape.inner
-        each = shape.kept_by_feed_forward(inner)
+        each = shape.kept_by_feed_forward(inner, gated)
     parts = _shared(job, shape.kept_by_attention) + _shared(job, each)
-    return rows * (parts - _shared(job, _saved(job, inner)) + 2 * _gathered(job)) + scores
+    return rows * (parts - _shared(job, _saved_by8(job, inner)) + 2 * _gathered(job)) + scores
 
 
 def _gathered(job: MeshJob) -> float:
@@ -132,16 +133,16 @@ def _gathered(job: MeshJob) -> float:
     return job.shape.width * WIDTH * (1 - 1 / job.mesh.tp)
 
 
-def _saved(job: MeshJob, inner: float) -> Divided[float]:
-    """Bytes that a block of that inner width keeps less for each token, by its stack."""
-    shape, stack = job.shape, STACKS[job.kernels]
-    fused = inner * (8.0 - stack.gated) * shape.gated
-    if job.bits > 8:
-        return Divided(fused, 0.0)
+def _saved_by8(job: MeshJob, inner: float) -> Divided[float]:
+    """Bytes that a block of that inner width keeps less for each token where inputs of products
+    are kept in 8 bits.
+    """
+    each = STACKS[job.kernels].input8
+    less = WIDTH - each
+    if job.bits > 8 or not less:
+        return Divided(0.0, 0.0)
     # The inputs of queries, of up and of down; that of attention's output is a copy besides.
-    less = WIDTH - stack.input8
-    copied = stack.input8 * shape.queries * (less > 0)
-    return Divided(fused + less * inner - copied, 2 * less * shape.width)
+    return Divided(less * inner - each * job.shape.queries, 2 * less * job.shape.width)
 
 
 def _shared(job: MeshJob, each: Divided[float]) -> float:
